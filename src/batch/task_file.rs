@@ -153,7 +153,8 @@ fn read_line(
     base: &Path,
     mistakes: &mut Vec<String>,
 ) -> Option<TaskLine> {
-    let value = match json::read_str(line) {
+    // A limit of `NaN` must not become no limit.
+    let value = match serde_json::from_str(&json::to_strict(line)) {
         Ok(value) => without_nulls(value),
         Err(error) => {
             let (column, why) = (error.column(), without_position(&error));

@@ -15,6 +15,7 @@ use super::spans::{self, JsonPaths};
 use super::unknown_keys::{self, UnknownKey, UnknownKeys};
 use crate::hooks::{BadHook, HookEvent, HookSettings, is_foreign_event};
 use crate::json::is_comment_name;
+use crate::text::shortened;
 use crate::tools::{RuleList, check_rule};
 
 /// The most mistakes, and the most warnings, that are listed. Further mistakes are counted.
@@ -545,6 +546,9 @@ fn remove_invalid_part(hooks: &mut Value, keys: &[&str]) -> bool {
     }
 }
 
+/// The maximum number of characters of a wrong value in a message.
+const FOUND_MAX: usize = 100;
+
 /// Formats the mistake at a path in the value of a setting.
 fn format_mistake(why: &str, path: &str, key: &str, is_secret: bool) -> String {
     let standard = ["invalid type: ", "invalid value: "];
@@ -559,6 +563,8 @@ fn format_mistake(why: &str, path: &str, key: &str, is_secret: bool) -> String {
             if path == key && !why.starts_with("missing") && !why.starts_with("unknown field") =>
         {
             if standard.is_some() {
+                // The nearest finite number to 1e999 has 309 digits.
+                let found = shortened(found, FOUND_MAX, "...");
                 return format!("\"{path}\" takes {takes}; found {found}");
             }
             // Messages of outlast's own parsers end with the remedy, which `takes` already states.

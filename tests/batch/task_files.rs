@@ -74,6 +74,16 @@ fn every_mistake_names_file_line_and_remedy() {
         ("{\"prompt\":\"x\",\"limits\":{\"max_turns\":\"3\"}}", "limits.max_turns must be a whole"),
         ("{\"prompt\":\"x\",\"limits\":{\"max_budget_usd\":-1}}", "limits.max_budget_usd must be"),
         (
+            "{\"prompt\":\"x\",\"limits\":{\"max_budget_usd\":\"5\"}}",
+            "limits.max_budget_usd must be",
+        ),
+        (
+            "{\"prompt\":\"x\",\"limits\":{\"max_budget_usd\":1e999}}",
+            "limits.max_budget_usd must be",
+        ),
+        ("{\"prompt\":\"x\",\"limits\":{\"max_budget_usd\":-0}}", "limits.max_budget_usd must be"),
+        ("{\"prompt\":\"x\",\"limits\":{\"max_budget_usd\":NaN}}", "column 42: not valid JSON"),
+        (
             "{\"prompt\":\"x\",\"limits\":{\"max_duration\":true}}",
             "limits.max_duration must be a text",
         ),

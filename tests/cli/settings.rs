@@ -129,6 +129,8 @@ fn every_mistake_has_file_line_and_column() {
             "{\"maxBudgetUsd\": -1}",
             "1:18: \"maxBudgetUsd\" takes a number of US dollars above 0; found -1",
         ),
+        ("{\"maxBudgetUsd\": 1e999}", "above 0; found 17976931348623157000000000"),
+        ("{\"maxBudgetUsd\": 1e999}", "0000..."),
         (
             "{\"wrapUpAt\": 1.5}",
             "1:14: \"wrapUpAt\" takes a number above 0 and at most 1; found 1.5",
