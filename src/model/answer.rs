@@ -1,5 +1,6 @@
 //! A complete reply, and the rules that build one from a response body.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -76,7 +77,7 @@ pub fn parse_message(body: &[u8]) -> Result<ModelReply, FaultKind> {
     if let Some(refusal) = super::error_body::parse_error(&value, 200) {
         return Err(refusal);
     }
-    let Some(blocks) = value["content"].as_array() else {
+    let Some(blocks) = content_blocks(&value) else {
         return Err(invalid_response("the body is JSON, but not a message".to_owned()));
     };
     if blocks.len() > BLOCKS_MAX {
@@ -95,6 +96,16 @@ pub fn parse_message(body: &[u8]) -> Result<ModelReply, FaultKind> {
     received.report(&value["usage"]);
     let (id, model) = (text_of(&value["id"]), text_of(&value["model"]));
     Ok(ModelReply::of_blocks((id, model), blocks, stop_reason.to_owned(), &received))
+}
+
+/// The content blocks of a message. The API accepts a text in place of them in requests, and some
+/// gateways answer with one.
+fn content_blocks(message: &Value) -> Option<Cow<'_, [Value]>> {
+    match message.get("content")? {
+        Value::Array(blocks) => Some(Cow::Borrowed(blocks)),
+        Value::String(text) => Some(Cow::Owned(vec![json!({ "type": "text", "text": text })])),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => None,
+    }
 }
 
 /// True if part of a character was replaced by U+FFFD elsewhere than in the model's texts: a tool
@@ -125,10 +136,10 @@ pub(super) fn read_value(text: &str, what: &str) -> Result<(Value, bool), FaultK
 pub(super) fn parse_received(body: &[u8]) -> Option<Received> {
     let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
     let value: Value = json::read(body).ok()?;
-    let content = value["content"].as_array()?;
+    let content = content_blocks(&value)?;
     let mut received = Received::default();
     received.report_final(&value["usage"]);
-    for block in content {
+    for block in content.iter() {
         received.add_bytes(block.to_string().len());
         received.has_thinking |= is_thinking(&block["type"]);
     }

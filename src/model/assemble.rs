@@ -19,7 +19,7 @@ use super::event_checks::{
     SplitDelta, SplitEvent, damaged_event, has_intact_frame, is_foreign, is_of_reply,
 };
 use super::joined_text::JoinedText;
-use super::settlement::Received;
+use super::settlement::{Received, parse_token_count};
 
 /// The kind of an event: by its data or, without a type there, by its name.
 fn kind_of<'a>(frame: &'a SseEvent, value: &'a Value) -> &'a str {
@@ -229,8 +229,7 @@ impl ReplyAssembly {
             }
             "message_delta" => {
                 self.received().report_final(&event["usage"]);
-                self.has_final_count |=
-                    event["usage"]["output_tokens"].as_u64().is_some_and(|n| n > 0);
+                self.has_final_count |= parse_token_count(&event["usage"]["output_tokens"]).0 > 0;
                 if let Some(reason) = stated_reason(&event["delta"]["stop_reason"]) {
                     self.stop_reason = Some(reason.to_owned());
                 }

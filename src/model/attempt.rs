@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use reqwest::header::CONTENT_ENCODING;
 use reqwest::{Request, Response};
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -150,6 +151,9 @@ impl Attempt {
         response: Response,
         progress: &mut (dyn FnMut(StreamProgress) + Send),
     ) -> Result<ModelReply, Fault> {
+        if let Some(kind) = unasked_compression(&response) {
+            return Err(Fault::new(kind, FailureStage::Status));
+        }
         let mut body = TimedBody::new(self, response);
         let broken = |kind| match self.mode {
             ReplyMode::Streaming => Fault::new(kind, FailureStage::Stream),
@@ -401,6 +405,17 @@ async fn read_error_response(mut response: Response) -> Fault {
     let _ = timeout(ERROR_TIME, read_body(&mut response, &mut body, ERROR_LIMIT)).await;
     body.truncate(ERROR_LIMIT);
     fault_of_response(status, &headers, &body, wall_clock())
+}
+
+/// The fault of a body in a compression that no request asks for. The client has removed the name
+/// of one that it decompresses.
+fn unasked_compression(response: &Response) -> Option<FaultKind> {
+    let name = response.headers().get(CONTENT_ENCODING)?.to_str().ok()?.trim();
+    let unread = ["br", "compress", "deflate", "zstd"];
+    unread.iter().any(|one| name.eq_ignore_ascii_case(one)).then(|| {
+        let why = format!("the body is compressed with {name}, which the request did not ask for");
+        invalid_response(why)
+    })
 }
 
 fn is_padding(byte: u8) -> bool {

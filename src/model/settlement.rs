@@ -1,6 +1,6 @@
 //! Computes the cost of an attempt, complete or interrupted, by one rule. Pure.
 
-use serde_json::Value;
+use serde_json::{Number, Value};
 
 use crate::recovery::Money;
 use crate::transcript::{Block, Usage, min_tokens};
@@ -110,7 +110,7 @@ impl Received {
     /// Merges the counts reported at the end of the message.
     pub(super) fn report_final(&mut self, reported: &Value) {
         self.report(reported);
-        if reported["output_tokens"].is_number() {
+        if stated_number(&reported["output_tokens"]).is_some() {
             self.output = OutputCount::Final;
         }
     }
@@ -190,9 +190,15 @@ pub fn settle(prices: Option<&Prices>, bounds: &Bounds, received: &Received) -> 
 /// reduced to it, which also avoids overflow.
 const COUNT_MAX: u64 = 1 << 40;
 
+/// The number that a value states. Some gateways write numbers as texts.
+fn stated_number(reported: &Value) -> Option<Number> {
+    let as_text = || reported.as_str()?.trim().parse().ok();
+    reported.as_number().cloned().or_else(as_text)
+}
+
 /// Parses a token count. A value that is not a number counts as 0.
-fn parse_token_count(reported: &Value) -> (u64, Counts) {
-    let Value::Number(number) = reported else { return (0, Counts::Possible) };
+pub(super) fn parse_token_count(reported: &Value) -> (u64, Counts) {
+    let Some(number) = stated_number(reported) else { return (0, Counts::Possible) };
     match (number.as_u64(), number.as_f64()) {
         (Some(count), _) if count <= COUNT_MAX => (count, Counts::Possible),
         (Some(_), _) => (COUNT_MAX, Counts::Impossible),

@@ -43,6 +43,35 @@ async fn a_json_reply_is_one_whatever_was_asked_for() {
     }
 }
 
+/// Some gateways answer with a text in place of blocks, and with token counts as texts.
+#[tokio::test]
+async fn a_json_reply_with_a_text_and_counts_as_texts_is_understood() {
+    let body = json!({
+        "id": "msg_1", "type": "message", "role": "assistant", "content": "hi",
+        "stop_reason": "end_turn", "usage": { "input_tokens": "3", "output_tokens": " 1 " },
+    });
+    let server = Server::answering(answer(200, JSON, body.to_string().as_bytes())).await;
+    let answer = ask(&client(&server.url), WHOLE).await.expect("a reply");
+    assert_eq!(answer.content, [Block::text("hi")]);
+    assert_eq!((answer.usage.input_tokens, answer.usage.output_tokens), (3, 1));
+}
+
+#[tokio::test]
+async fn a_body_in_a_compression_that_was_not_asked_for_is_named_as_that() {
+    for name in ["deflate", "br", "ZSTD"] {
+        let headers = format!("{JSON}content-encoding: {name}\r\n");
+        let fault = fault_of(answer(200, &headers, b"\x78\x9c\x01")).await;
+        let wanted = format!("the body is compressed with {name}, which the request did not");
+        assert!(fault.detail().starts_with(&wanted), "{fault:?}");
+    }
+    let body = message(&json!([{ "type": "text", "text": "hi" }]), "end_turn");
+    for name in ["identity", "utf-8", ""] {
+        let headers = format!("{JSON}content-encoding: {name}\r\n");
+        let server = Server::answering(answer(200, &headers, &body)).await;
+        assert!(ask(&client(&server.url), STREAMING).await.is_ok(), "{name}");
+    }
+}
+
 #[tokio::test]
 async fn a_stream_is_a_reply_although_none_was_asked_for() {
     let server = Server::answering(stream(&recorded("streams/text.sse"))).await;

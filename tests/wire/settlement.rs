@@ -130,9 +130,11 @@ fn whatever_is_reported_is_cut_to_what_is_possible() {
 
     let trillion = 1_000_000_000_000_u64;
     // The number, then the input and the output that it is taken for, and whether each can be.
-    let table: [(Value, Taken, Taken); 13] = [
+    let table: [(Value, Taken, Taken); 15] = [
         (Value::Null, (0, Possible), (0, Possible)),
-        (json!("12"), (0, Possible), (0, Possible)),
+        (json!("twelve"), (0, Possible), (0, Possible)),
+        (json!("12"), (12, Possible), (12, Possible)),
+        (json!("-1"), (0, Impossible), (0, Impossible)),
         (json!(0), (0, Possible), (0, Possible)),
         (json!(1), (1, Possible), (1, Possible)),
         (json!(1.5), (2, Possible), (2, Possible)),
