@@ -1,5 +1,6 @@
 //! Decides whether a command may run, and how it is confined.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::slice;
@@ -355,7 +356,8 @@ impl<'a> LineCheck<'a> {
 impl Permissions {
     /// True if an allow rule covers a simple command.
     fn has_rule_for(&self, part: &SimpleCommand) -> bool {
-        self.mode != PermissionMode::Plan && self.allowed_by(|rule| covers(rule, part))
+        let forms = covered_forms(part);
+        self.mode != PermissionMode::Plan && self.allowed_by(|rule| covers(rule, &forms))
     }
 
     /// True if an allow rule names the program of a simple command in this folder by a path with
@@ -397,14 +399,18 @@ fn shown(part: &SimpleCommand) -> String {
     excerpt_line(&shell_lexer::raw_text(&part.words), SHOWN_MAX)
 }
 
-/// True if a rule covers a simple command, with the words that rules look through or without, as
-/// written or without quotes that have no effect.
-pub(super) fn covers(rule: &PermissionRule, part: &SimpleCommand) -> bool {
-    let mut forms = [&part.words[..], inner_command(&part.words)].into_iter();
-    forms.any(|words| {
-        rule.covers_command(&shell_lexer::raw_text(words))
-            || rule.covers_command(&shell_lexer::unquoted_text(words))
-    })
+/// The texts of a simple command that a rule may cover: with the words that rules look through or
+/// without, as written or without quotes that have no effect. Made once for all rules.
+pub(super) fn covered_forms(part: &SimpleCommand) -> BTreeSet<String> {
+    let forms = [&part.words[..], inner_command(&part.words)].into_iter();
+    forms
+        .flat_map(|words| [shell_lexer::raw_text(words), shell_lexer::unquoted_text(words)])
+        .collect()
+}
+
+/// True if a rule covers a simple command in one of its forms.
+pub(super) fn covers(rule: &PermissionRule, forms: &BTreeSet<String>) -> bool {
+    forms.iter().any(|form| rule.covers_command(form))
 }
 
 /// A rule that would allow a command: `Bash(cargo test *)`. It does not allow any command behind

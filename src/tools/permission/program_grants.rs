@@ -4,7 +4,7 @@ use super::super::credentials::{CredentialSet, used_by};
 use super::super::shell_lexer::SimpleCommand;
 use super::super::shell_wrappers::inner_command;
 use super::call_check::Permissions;
-use super::command_check::{covers, goes_along};
+use super::command_check::{covered_forms, covers, goes_along};
 use super::rule::PermissionRule;
 use crate::types::PermissionMode;
 
@@ -40,6 +40,7 @@ impl Permissions {
             PermissionMode::Default | PermissionMode::AcceptEdits | PermissionMode::DontAsk => {}
         }
         let names = |rule: &PermissionRule| set.programs.iter().any(|it| rule.begins_with(it));
-        self.allowed_by(|rule| names(rule) && covers(rule, part))
+        let forms = covered_forms(part);
+        self.allowed_by(|rule| names(rule) && covers(rule, &forms))
     }
 }

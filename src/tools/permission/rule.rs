@@ -476,7 +476,13 @@ fn matches_suffix(pattern: &str, text: &str, starts: &[usize]) -> bool {
 
 /// True if `text` matches `pattern`, in which `*` matches anything and nothing else is special.
 pub(in super::super) fn wildcard(pattern: &str, text: &str) -> bool {
-    WildMatchPattern::<'*', '\0'>::new(pattern).matches(text)
+    match pattern.split_once('*') {
+        None => pattern == text,
+        // Most rules are for other programs. This comparison is far faster than compiling them.
+        Some((begin, _)) => {
+            text.starts_with(begin) && WildMatchPattern::<'*', '\0'>::new(pattern).matches(text)
+        }
+    }
 }
 
 #[cfg(test)]
@@ -484,6 +490,25 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_wildcard_matches_any_text_and_nothing_else_is_special() {
+        for (pattern, text, matches) in [
+            ("git log", "git log", true),
+            ("git log", "git log -1", false),
+            ("git *", "git log", true),
+            ("git *", "gi log", false),
+            ("*log*", "git log -1", true),
+            ("git *g", "git log -1", false),
+            ("\u{e9}*b", "\u{e9}ab", true),
+            ("a\0c", "abc", false),
+            ("a?c", "abc", false),
+            ("*", "", true),
+            ("", "", true),
+        ] {
+            assert_eq!(wildcard(pattern, text), matches, "{pattern:?} {text:?}");
+        }
+    }
 
     #[test]
     fn rules_for_tools_whose_names_differ_in_special_characters_do_not_cover_another_one() {
