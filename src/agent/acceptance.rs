@@ -44,9 +44,9 @@ impl ToolRunner {
         }
         let mut records = Vec::with_capacity(batch.len());
         for done in batch {
-            let effect = match (self.call_effect(done), written_file(done)) {
+            let effect = match (self.call_effect(done), done.detail["filePath"].as_str()) {
                 (CallEffect::Changed, Some(path)) => {
-                    edit_effect(path).await.unwrap_or(CallEffect::Changed)
+                    edit_effect(Path::new(path)).await.unwrap_or(CallEffect::Changed)
                 }
                 (effect, _) => effect,
             };
@@ -104,11 +104,6 @@ fn call_record(done: &CompletedCall<'_>, effect: CallEffect) -> ToolCallRecord {
     }
     let (arguments, text) = (arguments.to_string(), comparable_text(done));
     ToolCallRecord::new(name, arguments.as_bytes(), text.as_bytes(), effect)
-}
-
-/// Returns the file that a call has written, as its tool reports.
-fn written_file<'a>(done: &CompletedCall<'a>) -> Option<&'a Path> {
-    done.detail["filePath"].as_str().map(Path::new)
 }
 
 /// Fingerprints a file's content. Regular files only: reading anything else could block.

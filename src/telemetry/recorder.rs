@@ -4,9 +4,7 @@ use std::collections::HashMap;
 use std::mem;
 use std::time::SystemTime;
 
-use crate::agent::{
-    AgentIdentity, AgentStatus, Clock, EndedCall, Init, Observer, RunEvent, RunOutcome,
-};
+use crate::agent::{AgentIdentity, AgentStatus, Clock, EndedCall, Observer, RunEvent, RunOutcome};
 use crate::recovery::{Money, Pause, RecoveryRecord, StopReason, Transition};
 use crate::transcript::Usage;
 
@@ -120,11 +118,6 @@ impl SpanRecorder {
         self.sender.send(span);
     }
 
-    fn begin_run(&mut self, init: &Init) {
-        self.model.clone_from(&init.model);
-        self.run.span.attributes.push(text("gen_ai.conversation.id", init.session_id.clone()));
-    }
-
     fn agent(&mut self, identity: Option<&AgentIdentity>) -> &mut AgentSpans {
         let Some(identity) = identity else { return &mut self.run };
         let (parent, now) = (self.run.span.id, self.clock.date());
@@ -235,7 +228,8 @@ impl SpanRecorder {
 
     fn observe_within(&mut self, identity: Option<&AgentIdentity>, event: &RunEvent) {
         if let RunEvent::Init(init) = event {
-            self.begin_run(init);
+            self.model.clone_from(&init.model);
+            self.run.span.attributes.push(text("gen_ai.conversation.id", init.session_id.clone()));
         } else if let RunEvent::Step { transition, .. } = event {
             self.step(transition);
         } else if matches!(event, RunEvent::RequestSent) && identity.is_none() {

@@ -84,7 +84,7 @@ pub(super) fn run(
     if known.is_ok() {
         record_written(target, seen);
     }
-    let changed = change.apply(&file.text);
+    let changed = file.text.replace(&change.from, &change.to);
     let mut outcome = change.outcome(input, target, &changed);
     write::add_patch(&mut outcome.detail, &file.text, &changed);
     Ok(outcome)
@@ -160,10 +160,6 @@ impl Replacement {
         }
         let before = file.find(&from).unwrap_or_default();
         Ok(Self { line: line_at(file, before), from, to, count })
-    }
-
-    fn apply(&self, file: &str) -> String {
-        file.replace(&self.from, &self.to)
     }
 
     fn outcome(&self, input: &EditInput, target: &ResolvedPath, file: &str) -> ToolOutcome {

@@ -41,10 +41,6 @@ impl HeadAndTail {
         self.tail.extend(rest);
     }
 
-    fn is_whole(&self) -> bool {
-        self.total == (self.head.len() + self.tail.len()) as u64
-    }
-
     /// Renders the stream in `limit` characters; `place` says where the rest is.
     pub(super) fn show(&self, limit: usize, place: &str) -> String {
         let mut tail: Vec<u8> = self.tail.iter().copied().collect();
@@ -70,7 +66,8 @@ impl HeadAndTail {
         let half = limit / 2;
         let ends =
             |head: &str, tail: &str| join(first(head, half), last(tail, half), self.total, place);
-        let whole = self.is_whole().then(|| readable(&sample));
+        let is_whole = self.total == (self.head.len() + self.tail.len()) as u64;
+        let whole = is_whole.then(|| readable(&sample));
         let mut shown = match whole {
             Some(whole) if whole.chars().nth(limit).is_none() => whole,
             Some(whole) => ends(&whole, &whole),

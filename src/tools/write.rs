@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::file_history::FileHistory;
 use super::files_read::FilesRead;
 use super::input::WriteInput;
-use super::line_diff::{DiffHunk, diff_lines, structured_patch};
+use super::line_diff::{diff_lines, structured_patch};
 use super::outcome::{ToolError, ToolOutcome};
 use super::paths::{ResolvedPath, read_up_to};
 use super::read::check_regular;
@@ -49,7 +49,7 @@ pub(super) fn run(
 /// Adds the difference between two texts to the structured result of a call, unless it is long.
 pub(super) fn add_patch(detail: &mut Value, old: &str, new: &str) {
     let hunks = diff_lines(old, new);
-    if lines_of(&hunks) <= PATCH_LINES_MAX {
+    if hunks.iter().map(|hunk| hunk.lines.len()).sum::<usize>() <= PATCH_LINES_MAX {
         detail["structuredPatch"] = structured_patch(&hunks);
     }
 }
@@ -91,10 +91,6 @@ pub(super) fn is_too_large(bytes: usize, line_ends: usize) -> bool {
 pub(super) fn line_ends(text: &[u8]) -> usize {
     let ends = memchr::memchr2_iter(b'\n', b'\r', text);
     ends.filter(|at| text[*at] == b'\n' || text.get(at + 1) != Some(&b'\n')).count()
-}
-
-fn lines_of(hunks: &[DiffHunk]) -> usize {
-    hunks.iter().map(|hunk| hunk.lines.len()).sum()
 }
 
 /// Reads the text of a file that is replaced. `None` if it is not text, or too large to be edited.

@@ -50,10 +50,6 @@ const REPLIES_MAX: u32 = 3;
 pub(in super::super) struct SearchCosts(Arc<Mutex<Vec<ModelStats>>>);
 
 impl SearchCosts {
-    fn add(&self, lines: Vec<ModelStats>) {
-        self.0.lock().extend(lines);
-    }
-
     pub(in super::super) fn take(&self) -> Vec<ModelStats> {
         std::mem::take(&mut *self.0.lock())
     }
@@ -154,7 +150,7 @@ async fn run(
     let mut world = context.into_world(limits, journal, caller, toolbox, hooks, monitor);
     let prompt = format!("Search the web for: {query}");
     let reason = Box::pin(run_subagent(&mut world, prompt, seed)).await;
-    costs.add(world.caller.accounting.stats().by_model.clone());
+    costs.0.lock().extend(world.caller.accounting.stats().by_model.iter().cloned());
     if reason == StopReason::Completed {
         return Ok(SearchFindings::of(world.conversation.messages()));
     }

@@ -46,7 +46,8 @@ pub(super) async fn start(
     if !is_printed && let Some(code) = submit::already_submitted(&batch).await? {
         return Ok(code);
     }
-    let is_retried = |index: &usize| args.retry_failed && has_failed(folder, *index);
+    let has_failed = |index| read_state(&folder.task(index)).0 == TaskState::Failed;
+    let is_retried = |index: &usize| args.retry_failed && has_failed(*index);
     let retried: Vec<usize> = (0..plan.tasks.len()).filter(is_retried).collect();
     let mut open = open_tasks(folder, plan);
     open.extend(&retried);
@@ -146,10 +147,6 @@ async fn lock(folder: &BatchFolder) -> Result<FileLock, UsageError> {
         );
         UsageError::of(UsageErrorKind::Busy, what)
     })
-}
-
-fn has_failed(folder: &BatchFolder, index: usize) -> bool {
-    read_state(&folder.task(index)).0 == TaskState::Failed
 }
 
 /// Runs the batch as child processes, and prints the summary.

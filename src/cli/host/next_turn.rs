@@ -77,7 +77,8 @@ impl HostSession {
         self.resources.begin_conversation();
         self.cleared_sessions.push(old.clone());
         self.session_id.set(new.clone());
-        self.out.send_message(reset_message(&old, &new), None);
+        let reset = MessageBody::ConversationReset { new_conversation_id: new.clone() };
+        self.out.send_message(RunMessage::new(reset, &old, Uuid::new_v4()), None);
         self.out.send_message(empty_result(&new, &Uuid::new_v4().to_string()), None);
         if self.queue.is_empty() {
             (self.reports_state)(SessionState::Idle);
@@ -111,9 +112,4 @@ impl HostSession {
     pub(super) fn steps(&self) -> StartupSteps<'_> {
         StartupSteps::new(&self.context.signals, &self.shared.stderr, None)
     }
-}
-
-fn reset_message(old: &str, new: &str) -> RunMessage {
-    let body = MessageBody::ConversationReset { new_conversation_id: new.to_owned() };
-    RunMessage::new(body, old, Uuid::new_v4())
 }

@@ -173,7 +173,8 @@ impl TokenConverter {
             return;
         }
         if role.ends_paragraph() {
-            self.close_paragraph();
+            // The paragraph that is open, if only styles are within it.
+            self.close_nearest(|role| role == TagRole::Paragraph, |role| !role.is_inline());
         }
         match role {
             TagRole::Block | TagRole::Paragraph => self.writer.gap(BlockGap::Blank),
@@ -340,11 +341,6 @@ impl TokenConverter {
             self.close_to(at + 1);
         }
         table.is_some()
-    }
-
-    /// Ends the paragraph that is open, if only styles are within it.
-    fn close_paragraph(&mut self) {
-        self.close_nearest(|role| role == TagRole::Paragraph, |role| !role.is_inline());
     }
 
     fn close_nearest(&mut self, is_it: fn(TagRole) -> bool, stops: fn(TagRole) -> bool) {
