@@ -296,12 +296,12 @@ impl Setting {
         let whole = || json::whole(&serde_json::from_str(text).ok()?);
         (self.from_json)(text).or_else(|error| {
             let of_whole = whole().and_then(|number| (self.from_json)(&number.to_string()).ok());
-            of_whole.or_else(|| self.from_scalar(&serde_json::from_str(text).ok()?)).ok_or(error)
+            of_whole.or_else(|| self.scalar_as_json(&serde_json::from_str(text).ok()?)).ok_or(error)
         })
     }
 
     /// Reads a text for a list, a name in another spelling, or `true` for the only name.
-    fn from_scalar(&self, written: &Value) -> Option<Value> {
+    fn scalar_as_json(&self, written: &Value) -> Option<Value> {
         let choices = self.choices();
         let meant = match (written.as_str(), choices.as_slice()) {
             (Some(_), []) if self.form == FlagForm::Repeated => json!([written]),
