@@ -5,6 +5,8 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::process::limit_to_raise;
+
 use super::SessionId;
 
 #[derive(Debug, thiserror::Error)]
@@ -82,9 +84,36 @@ impl JournalError {
             Self::Locked { .. } => {
                 "wait for that process to end, or use --fork-session to work on a copy"
             }
-            Self::Unreadable { .. } => "check that the file belongs to you",
+            Self::Unreadable { cause, .. } => unreadable_hint(cause),
             Self::Newer { .. } => "update outlast",
         };
         hint.to_owned()
+    }
+}
+
+/// Returns advice for the user on a session's file that cannot be read.
+pub fn unreadable_hint(cause: &io::Error) -> &'static str {
+    if cause.kind() == io::ErrorKind::PermissionDenied {
+        return "check that the file belongs to you";
+    }
+    limit_to_raise(cause).unwrap_or("check its disk, or restore the file from a backup")
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::errno::Errno;
+
+    use super::*;
+
+    #[test]
+    fn the_advice_on_an_unreadable_file_fits_its_cause() {
+        for (errno, advice) in [
+            (Errno::EACCES, "belongs to you"),
+            (Errno::EMFILE, "ulimit -n"),
+            (Errno::EIO, "check its disk"),
+            (Errno::ESTALE, "check its disk"),
+        ] {
+            assert!(unreadable_hint(&errno.into()).contains(advice), "{errno}");
+        }
     }
 }

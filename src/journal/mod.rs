@@ -62,7 +62,7 @@ pub use entry::{
     BackgroundChanges, BackgroundWork, CarryOver, ContentForm, Damage, FailedCheck, JournalRecord,
     MessageMeta, OpenRecord, ProcessOpening, SpendRecord, ToolStarted,
 };
-pub use error::{JournalError, LockHolder};
+pub use error::{JournalError, LockHolder, unreadable_hint};
 pub use learned_facts::LearnedFacts;
 pub use lines::{JournalLine, JournalLines};
 pub use log::Journal;

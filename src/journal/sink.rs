@@ -14,8 +14,9 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::lease::AppendError;
-use super::lease::LeaseFence;
+use crate::process::limit_to_raise;
+
+use super::lease::{AppendError, LeaseFence};
 use super::writer::{JournalWriter, Sync};
 
 /// The pause after a failed attempt to write everything again, as a multiple of its duration.
@@ -108,7 +109,8 @@ impl JournalSink {
     }
 
     fn stop(&mut self, path: &Path, cause: &io::Error, retry: Option<Instant>) {
-        let why = format!("cannot write {}: {cause}", path.display());
+        let advice = limit_to_raise(cause).map_or_else(String::new, |how| format!("; {how}"));
+        let why = format!("cannot write {}: {cause}{advice}", path.display());
         let writer = match std::mem::replace(self, Self::Off) {
             Self::File(writer) => Some(writer),
             Self::Lost { writer, .. } => writer,

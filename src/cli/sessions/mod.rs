@@ -24,7 +24,7 @@ use jiff::tz::TimeZone;
 use uuid::Uuid;
 
 use crate::config::environment::{self, Variables};
-use crate::journal::{ListScope, SessionFile, SessionFolder, list_sessions};
+use crate::journal::{ListScope, SessionFile, SessionFolder, list_sessions, unreadable_hint};
 use crate::process::was_stdout_closed;
 
 use super::args::{SessionsAction, SessionsArgs};
@@ -182,8 +182,8 @@ impl SessionsContext {
 
 /// Reports a file that cannot be read.
 pub(super) fn unreadable(path: &Path, error: &io::Error) -> UsageError {
-    let path = path.display();
-    UsageError::new(format!("cannot read {path}: {error}; check that the file belongs to you"))
+    let (path, hint) = (path.display(), unreadable_hint(error));
+    UsageError::new(format!("cannot read {path}: {error}; {hint}"))
 }
 
 /// Prints to standard output, piece by piece. A closed pipe ends the output without an error.
