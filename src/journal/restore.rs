@@ -386,13 +386,10 @@ impl<'a> JournalView<'a> for SessionReplay<'a> {
             return;
         }
         self.totals.prompt.add_record(spend);
-        self.totals
-            .recovery
-            .record_cost(spend.cost, spend.usage.input() + spend.usage.output_tokens);
+        let tokens = spend.usage.input() + spend.usage.output_tokens;
+        self.totals.recovery.record_cost(spend.cost, tokens);
         self.charged = Some(&spend.model);
-        if !spend.is_upper_bound {
-            self.paid = Some(&spend.model);
-        }
+        self.paid = self.charged.filter(|_| !spend.is_upper_bound).or(self.paid);
         self.totals.in_flight = Money::ZERO;
     }
 

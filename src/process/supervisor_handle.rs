@@ -25,7 +25,6 @@ use super::env_tag::{TAG_VARIABLE, kill_tagged};
 use super::job::{Job, ProcessSpec};
 use super::landlock_policy::LandlockPolicy;
 use super::orphans::kill_orphans;
-use super::own_process::limit_to_raise;
 use super::ruleset_cache::RulesetCache;
 use super::running_job::{ControlSocket, JobControl, JobPipes, RunningJob, read_report};
 use super::running_time::timeout_while_running;
@@ -179,13 +178,6 @@ impl Supervisor {
     }
 
     async fn start_as_it_is(&self, job: &Job) -> io::Result<RunningJob> {
-        self.start_or_retry(job).await.map_err(|error| match limit_to_raise(&error) {
-            Some(advice) => io::Error::new(error.kind(), format!("{error}; {advice}")),
-            None => error,
-        })
-    }
-
-    async fn start_or_retry(&self, job: &Job) -> io::Result<RunningJob> {
         let spec = ProcessSpec::encode(job, (TAG_VARIABLE, &self.0.tag))?;
         for _ in 0..2 {
             match self.try_start(&spec, job).await {

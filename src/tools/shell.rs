@@ -10,7 +10,7 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use crate::process::{
-    Job, RunningJob, StartUnknown, Supervisor, find_program, timeout_while_running,
+    Job, RunningJob, StartUnknown, Supervisor, find_program, limit_to_raise, timeout_while_running,
 };
 use crate::text::millis;
 use crate::transcript::exit_note;
@@ -371,10 +371,10 @@ impl ShellSession {
                 return exit_note(format_args!("unknown: {error}")).into();
             }
             let program = self.program.path().display();
-            let note = if cwd.is_dir() {
-                String::new()
-            } else {
-                format!(" (the working directory {} does not exist)", cwd.display())
+            let note = match limit_to_raise(&error) {
+                Some(advice) => format!("; {advice}"),
+                None if cwd.is_dir() => String::new(),
+                None => format!(" (the working directory {} does not exist)", cwd.display()),
             };
             format!("failed to start {program}: {error}{note}").into()
         })

@@ -410,7 +410,10 @@ fn managed_settings_can_disable_bypass_mode() {
     let error = load_settings(&world, &["--dangerously-skip-permissions"], &[]).unwrap_err();
     assert!(error.contains("forbid bypassPermissions"), "{error}");
     load_settings(&world, &[], &[]).expect("it is not requested");
-    for word in ["disabled", "Disable", "enable", "true", ""] {
+    let error =
+        load_settings(&world_that_disables("Disable"), &["--dangerously-skip-permissions"], &[]);
+    assert!(error.is_err_and(|error| error.contains("forbid bypassPermissions")));
+    for word in ["disabled", "enable", "true", ""] {
         let world = world_that_disables(word);
         let error = load_settings(&world, &[], &[]).expect_err(word);
         assert!(error.contains("disableBypassPermissionsMode"), "{error}");
