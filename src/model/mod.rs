@@ -48,7 +48,7 @@ pub use headers::RateLimits;
 pub use interface::{Transport, TransportFuture};
 pub use prices::{
     ModelFacts, Prices, ShortPrompt, TokenRates, cost, gateway_list_price, is_known, known_names,
-    model_facts, price_list_date, resolve_alias, web_search_price,
+    model_facts, resolve_alias, web_search_price,
 };
 pub use proxies::{BadProxy, Proxies, Proxy};
 pub use reasoning::{Reasoning, ThinkingMode};

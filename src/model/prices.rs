@@ -133,11 +133,6 @@ pub enum Thinking {
     Always,
 }
 
-/// The date of the price list, as `YYYY-MM-DD`.
-pub fn price_list_date() -> &'static str {
-    &LIST.date
-}
-
 /// Resolves `sonnet`, `Opus` and other aliases to the newest known model. Any other name is
 /// returned unchanged, except for a `[1m]` suffix, which is removed: the wide window is the
 /// default.
@@ -220,7 +215,6 @@ pub(super) fn supported_effort(name: &str, wanted: Effort) -> Option<Effort> {
 
 #[derive(Deserialize)]
 struct PriceList {
-    date: String,
     aliases: serde_json::Map<String, serde_json::Value>,
     models: Vec<PriceRow>,
     /// Dollars per thousand searches.

@@ -15,6 +15,6 @@ mod store;
 
 pub use crate::pacing::ProbeEnd;
 pub use share::{ProbeTurn, SharedLimits};
-pub use store::{StateFile, StateFileProblem, folders, state_files};
+pub use store::{StateFileProblem, folders};
 
 pub(super) use account_key::AccountKey;

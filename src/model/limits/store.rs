@@ -67,16 +67,6 @@ struct StateRecord {
     rate_limit: SharedRateLimit,
 }
 
-/// One state file and its parsed state.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StateFile {
-    pub path: PathBuf,
-    /// The state; `None` if it is invalid or cannot be read.
-    pub rate_limit: Option<SharedRateLimit>,
-    /// The remaining time of the stored block.
-    pub blocked_for: Duration,
-}
-
 /// The candidate folders: `outlast/limits` in the runtime folder (`XDG_RUNTIME_DIR`), then a folder
 /// of this user in the temporary folder.
 pub fn folders(runtime: Option<&Path>, temporary: &Path) -> Vec<PathBuf> {
@@ -95,24 +85,6 @@ fn is_private(runtime: &Path) -> bool {
 /// True for a folder of this user that gives none of the permission bits `others`.
 fn is_own_folder(metadata: &fs::Metadata, others: u32) -> bool {
     metadata.is_dir() && metadata.uid() == geteuid().as_raw() && metadata.mode() & others == 0
-}
-
-/// The state files in the first of `folders` that has any.
-pub fn state_files(folders: &[PathBuf]) -> Vec<StateFile> {
-    let Some(instant) = HostInstant::now() else { return Vec::new() };
-    let read = |path: PathBuf| {
-        let text = fs::read(&path).unwrap_or_default();
-        let rate_limit = instant.parse_record(&text);
-        let until = rate_limit.as_ref().map_or(0, |rate_limit| rate_limit.blocked_until);
-        let blocked_for = Duration::from_millis(until.saturating_sub(instant.now));
-        StateFile { path, rate_limit, blocked_for }
-    };
-    let found = folders.iter().filter(|folder| check_with_parent(folder).is_ok()).map(|folder| {
-        let mut files = list_state_files(folder);
-        files.sort_unstable();
-        files.into_iter().map(read).collect::<Vec<_>>()
-    });
-    found.into_iter().find(|files| !files.is_empty()).unwrap_or_default()
 }
 
 /// Creates the first usable folder of `folders`. Once an hour, removes old files from it.
@@ -149,11 +121,6 @@ fn create_folder(folder: &Path) -> Result<(), StateFileProblem> {
         check_private(folder, others)?;
     }
     Ok(())
-}
-
-/// Rejects a folder that another user owns or could replace.
-fn check_with_parent(folder: &Path) -> Result<(), StateFileProblem> {
-    with_parent(folder).try_for_each(|(folder, others)| check_private(folder, others))
 }
 
 /// The parent and the folder, each with the permission bits that others must not have.
