@@ -11,15 +11,14 @@ use crate::json;
 use crate::secrets::Redactor;
 
 use super::event::{HookEvent, ObjectionUse};
-use super::output::{HookOutput, parse_output, truncate};
+use super::output::{DENIALS, FALSE, HookOutput, parse_output, truncate};
 
 /// The most failed searches for an object over several lines.
 const MISSES_MAX: usize = 100;
 
-/// The keys of decisions, and their values that deny.
+/// The keys of decisions.
 const KEYS: [&str; 5] =
     ["permissionDecision", "permission_decision", "permission", "decision", "behavior"];
-const DENIALS: [&str; 2] = ["deny", "block"];
 
 /// The keys of objects with decisions.
 const DECIDING: [&str; 3] = ["hookSpecificOutput", "permissionDecision", "decision"];
@@ -50,7 +49,8 @@ fn as_displayed(out: &str) -> String {
 /// Returns true if output that is not JSON mentions a decision in the middle of a line. For events
 /// that take plain text, only prohibitions are decisions.
 pub(super) fn mentions_decision(event: HookEvent, out: &str) -> bool {
-    let is_false = |value: &str| value.starts_with("false") || is_quoted(value, "false");
+    let is_false =
+        |value: &str| FALSE.into_iter().any(|no| value.starts_with(no) || is_quoted(value, no));
     let stops = || values_of(out, "continue").any(is_false);
     let decides = || DECIDING.into_iter().any(|key| values_of(out, key).next().is_some());
     event.can_be_guarded() && (denies(out) || stops() || !event.takes_plain_text() && decides())
@@ -162,6 +162,14 @@ mod tests {
             specific("DENY"),
             specific("Deny"),
             specific(" deny\\n"),
+            specific("denied"),
+            specific("Reject"),
+            specific("rejected"),
+            specific("disallow"),
+            specific("blocked"),
+            specific("no"),
+            block.replace("block", "reject"),
+            block.replace("block", "denied"),
             block.replace("block", "Block"),
             format!("[{block}]"),
             format!("loading\n[\n{{\"decision\": \"approve\"}}, {deny}\n]"),
@@ -200,7 +208,7 @@ mod tests {
             "working\n{\"decision\": \"approve\"}".to_owned(),
             format!("working\n{}", specific("allow")),
             "a {\"decision\": \"block\"}".to_owned(),
-            "{ \"decision\": \"blocked\"".to_owned(),
+            "{ \"decision\": \"blocks\"".to_owned(),
             "{ decision: block }".to_owned(),
             "[INFO] {\"decision\": \"block\"}".to_owned(),
             r#"[{"decision": "approve"}]"#.to_owned(),
@@ -216,12 +224,13 @@ mod tests {
                 found(HookEvent::PreToolUse, &format!("x\n{}", specific(word))).expect(word);
             assert!(output.permission.is_some_and(|(found, _)| found > HookPermission::Allow));
         }
-        for word in ["false", "\"false\"", "\"False \""] {
+        for word in ["false", "0", "\"false\"", "\"False \"", "\"No\"", "\"0\""] {
             let out = format!("x\n{{\"continue\": {word}, \"stopReason\": \"late\"}}");
             let stop = found(HookEvent::Stop, &out);
             assert_eq!(stop.and_then(|output| output.stop_run).as_deref(), Some("late"), "{out}");
         }
-        assert_eq!(found(HookEvent::Stop, "x\n{\"continue\": \"no\"}"), None);
+        assert_eq!(found(HookEvent::Stop, "x\n{\"continue\": \"never\"}"), None);
+        assert_eq!(found(HookEvent::Stop, "x\n{\"continue\": 1}"), None);
     }
 
     #[test]
@@ -233,6 +242,7 @@ mod tests {
             ("[INFO] {\"decision\": \"approve\"}", true, false),
             ("x {\"hookSpecificOutput\": {", true, false),
             ("x {\"continue\": \" False\"", true, true),
+            ("x {\"continue\": 0}", true, true),
             ("x {\"decision\": \" deny\\n\"", true, true),
             ("x {\"permission\": \"deny\"", true, true),
             ("x {\"continue\": true}", false, false),

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use serde::de::Error as _;
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
@@ -18,6 +18,14 @@ pub const TEXT_MAX: usize = 10_000;
 
 /// The most objects of an output, and positions of a text at which JSON is searched for.
 const ANSWERS_MAX: usize = 100;
+
+/// The words that deny. Only the first two are documented; a script that writes another one means
+/// to deny all the same.
+pub(super) const DENIALS: [&str; 8] =
+    ["deny", "block", "denied", "blocked", "reject", "rejected", "disallow", "no"];
+
+/// The words and numbers that scripts write for `false`.
+pub(super) const FALSE: [&str; 3] = ["false", "no", "0"];
 
 /// The decision that a hook returned.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -142,6 +150,8 @@ struct HookSpecificOutput {
     permission_decision: Option<String>,
     permission_decision_reason: Option<String>,
     updated_input: Option<Value>,
+    #[serde(rename = "updated_input")]
+    misspelled_input: Option<IgnoredAny>,
     updated_tool_output: Option<Value>,
     #[serde(rename = "updatedMCPToolOutput")]
     updated_mcp_tool_output: Option<Value>,
@@ -234,6 +244,10 @@ pub(super) fn parse_output(
         hides_prompt: given.suppress_original_prompt,
         ..HookOutput::default()
     };
+    if given.has_misspelled_input() {
+        let text = output.message.take().map(|text| format!("{text}\n")).unwrap_or_default();
+        output.message = Some(format!("{text}{MISSPELLED_INPUT}"));
+    }
     let misplaced = given.misplaced_restriction(event, clipped);
     match (given.decision.as_deref().map(decision_word).as_deref(), event) {
         (None, _) => {}
@@ -241,8 +255,8 @@ pub(super) fn parse_output(
             output.permission = Some((HookPermission::Allow, reason.unwrap_or_default()));
         }
         (Some("approve"), _) => {}
-        (Some("block" | "deny"), _) if event.objection() == ObjectionUse::Ignored => {}
-        (Some("block" | "deny"), _) => {
+        (Some("deny"), _) if event.objection() == ObjectionUse::Ignored => {}
+        (Some("deny"), _) => {
             output.objection = Some(given.reason.clone().unwrap_or_default());
         }
         (Some(other), _) => return Err(InvalidHookOutput::Decision(other.to_owned())),
@@ -260,28 +274,49 @@ fn flag<'de, D: Deserializer<'de>>(source: D) -> Result<Option<bool>, D::Error> 
     #[serde(untagged, expecting = "expected true or false")]
     enum Written {
         Flag(bool),
+        Number(f64),
         Text(String),
     }
     let flag = match Option::<Written>::deserialize(source)? {
         None => return Ok(None),
         Some(Written::Flag(flag)) => flag,
-        Some(Written::Text(text)) => {
-            let word = text.trim().to_ascii_lowercase();
-            word.parse()
-                .map_err(|_| D::Error::custom(format!("{text:?} is neither true nor false")))?
-        }
+        Some(Written::Number(number)) => word_of_flag(&number.to_string())?,
+        Some(Written::Text(text)) => word_of_flag(&text)?,
     };
     Ok(Some(flag))
+}
+
+fn word_of_flag<E: serde::de::Error>(text: &str) -> Result<bool, E> {
+    let word = text.trim().to_ascii_lowercase();
+    if FALSE.contains(&&*word) {
+        return Ok(false);
+    }
+    word.parse().map_err(|_| E::custom(format!("{text:?} is neither true nor false")))
 }
 
 /// A decision in the form that is compared. Restrictions may be written in any case. Grants may
 /// not: an echo of the input is recognized by their exact words.
 fn decision_word(written: &str) -> Cow<'_, str> {
     let word = written.trim().to_ascii_lowercase();
-    if ["allow", "approve"].contains(&&*word) { written.into() } else { word.into() }
+    match &*word {
+        "allow" | "approve" => written.into(),
+        denial if DENIALS.contains(&denial) => "deny".into(),
+        _ => word.into(),
+    }
 }
 
+/// The warning about an input in snake case. It is not applied: such an object can only restrict.
+const MISSPELLED_INPUT: &str =
+    "updated_input of a hook has no effect: it is written updatedInput, in hookSpecificOutput";
+
 impl HookJson {
+    fn has_misspelled_input(&self) -> bool {
+        let specific = self.specific.as_ref();
+        let snake_case = self.snake_case.as_ref();
+        specific.is_some_and(|it| it.misspelled_input.is_some())
+            || snake_case.is_some_and(|it| it.get("updated_input").is_some())
+    }
+
     /// The strictest restriction of a tool call in a place that belongs to another event, or to
     /// none.
     fn misplaced_restriction(
@@ -304,7 +339,7 @@ impl HookJson {
         ];
         let restrictions = places.into_iter().filter_map(|(written, why)| {
             let permission = match (&*decision_word(&written?), event) {
-                ("deny" | "block", _) => HookPermission::Deny,
+                ("deny", _) => HookPermission::Deny,
                 ("defer", HookEvent::PreToolUse) => HookPermission::Defer,
                 ("ask", HookEvent::PreToolUse) => HookPermission::Ask,
                 _ => return None,
@@ -410,4 +445,27 @@ pub(super) fn truncate(text: &str, redactor: &Redactor) -> String {
     }
     let cut_note = format!(" [… cut after {TEXT_MAX} characters]");
     shortened(&redactor.redact(text), TEXT_MAX, &cut_note)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::secrets::KnownSecrets;
+
+    #[test]
+    fn an_input_in_snake_case_has_no_effect_and_is_named() {
+        let redactor = Redactor::new(KnownSecrets::default());
+        for (fields, is_named) in [
+            (r#""hookSpecificOutput": {"hookEventName": "PreToolUse", "updated_input": {}}"#, true),
+            (r#""hook_specific_output": {"updated_input": {"command": "x"}}"#, true),
+            (r#""hookSpecificOutput": {"hookEventName": "PreToolUse", "updatedInput": {}}"#, false),
+        ] {
+            let out = format!("{{\"systemMessage\": \"hello\", {fields}}}");
+            let output = parse_output(HookEvent::PreToolUse, &out, &redactor).expect(fields);
+            let message = output.message.expect("a message");
+            assert!(message.starts_with("hello"), "{message}");
+            assert_eq!(message.contains("updated_input of a hook has no effect"), is_named);
+            assert_eq!(output.input.is_none(), is_named, "{fields}");
+        }
+    }
 }
