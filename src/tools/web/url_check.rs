@@ -1,5 +1,7 @@
 //! Validates URLs for `WebFetch`. Pure.
 
+use std::net::IpAddr;
+
 use reqwest::Url;
 
 use super::super::domain::host_of;
@@ -12,7 +14,8 @@ pub(super) fn parse_url(text: &str) -> Result<Url, ToolError> {
     if text.len() > URL_BYTES_MAX {
         return Err(format!("the url is longer than {URL_BYTES_MAX} bytes").into());
     }
-    let mut url = Url::parse(text.trim()).map_err(|error| {
+    let text = text.trim();
+    let mut url = without_scheme(text).map_or_else(|| Url::parse(text), Ok).map_err(|error| {
         format!(
             "the url is not an address ({error}); write it whole, like https://example.com/page"
         )
@@ -28,6 +31,25 @@ pub(super) fn parse_url(text: &str) -> Result<Url, ToolError> {
     }
     url.set_fragment(None);
     Ok(url)
+}
+
+/// Parses an address that begins with its host: `example.com/x`, `localhost:8080`. Hosts without a
+/// dot may as well be schemes or names of files.
+fn without_scheme(text: &str) -> Option<Url> {
+    let authority = text.split(['/', '?', '#']).next().unwrap_or_default();
+    let is_port = |end: &str| !end.is_empty() && end.bytes().all(|digit| digit.is_ascii_digit());
+    let host = authority.rsplit_once(':').filter(|(_, end)| is_port(end));
+    let host = host.map_or(authority, |(host, _)| host);
+    let is_name = host.contains('.') && host.split('.').all(|label| !label.is_empty());
+    let is_v6 = host.starts_with('[') && host.ends_with(']');
+    let is_local = host.eq_ignore_ascii_case("localhost");
+    if host.contains('@') || !is_v6 && (host.contains(':') || !is_name && !is_local) {
+        return None;
+    }
+    let url = Url::parse(&format!("https://{text}")).ok()?;
+    let address = host_of(&url).trim_matches(['[', ']']).parse::<IpAddr>();
+    let is_this_machine = is_local || address.is_ok_and(|address| address.is_loopback());
+    if is_this_machine { Url::parse(&format!("http://{text}")).ok() } else { Some(url) }
 }
 
 /// True if a permission for `from` also covers a redirect to `to`: with equal host and port, or as
@@ -48,8 +70,13 @@ mod tests {
     fn only_absolute_http_urls_are_accepted() {
         for text in [
             "",
-            "example.com",
+            "page",
+            "page:80/x",
             "/page",
+            "../page.html",
+            "good.com@evil.com/",
+            "good.com:x@evil.com:80/",
+            "mailto:me@example.com",
             "file:///etc/passwd",
             "ftp://example.com/",
             "data:,x",
@@ -66,6 +93,18 @@ mod tests {
         assert!(parse_url(&format!("http://example.com/{}", "a".repeat(9000))).is_err());
         let url = parse_url(" https://Example.com/a?b#c ").expect("an address");
         assert_eq!(url.as_str(), "https://example.com/a?b");
+        for (text, whole) in [
+            ("example.com", "https://example.com/"),
+            (" www.Example.com/x?u=http://a.com#c", "https://www.example.com/x?u=http://a.com"),
+            ("example.com:8443/x", "https://example.com:8443/x"),
+            ("10.0.0.1/x", "https://10.0.0.1/x"),
+            ("localhost", "http://localhost/"),
+            ("Localhost:8080/x", "http://localhost:8080/x"),
+            ("127.0.0.1:8080", "http://127.0.0.1:8080/"),
+            ("[::1]:8080/x", "http://[::1]:8080/x"),
+        ] {
+            assert_eq!(parse_url(text).expect(text).as_str(), whole);
+        }
     }
 
     #[test]
