@@ -68,7 +68,7 @@ fn builder(input: &GrepInput) -> RegexMatcherBuilder {
 }
 
 /// True if the pattern is not a valid regular expression, and is searched for as plain text:
-/// `interface{}`, `call(`.
+/// `interface{}`, `call(`, `text\`.
 fn is_plain(input: &GrepInput) -> bool {
     !has_syntax(&input.pattern)
         && matches!(compile_as(&input.pattern, input), Err(PatternError::Invalid(_)))
@@ -76,6 +76,8 @@ fn is_plain(input: &GrepInput) -> bool {
 
 /// True for the syntax of regular expressions that are only unknown or too large here.
 fn has_syntax(pattern: &str) -> bool {
+    // A backslash at the end escapes nothing.
+    let pattern = pattern.strip_suffix('\\').unwrap_or(pattern);
     let begins_count = |rest: &str| rest.starts_with(|letter: char| letter.is_ascii_digit());
     pattern.contains('\\') || pattern.contains("(?") || pattern.split('{').skip(1).any(begins_count)
 }

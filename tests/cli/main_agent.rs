@@ -100,8 +100,9 @@ fn the_setting_agent_is_the_user_s_to_say_and_flags_outrank_files() {
 fn mistakes_in_agents_are_reported_before_the_run_starts() {
     let world =
         BinaryFixture::new().file("work/agents.json", b"{\n \"a\": }\n").file("work/bad", b"\xff");
-    let rows: [(&[&str], &str); 10] = [
+    let rows: [(&[&str], &str); 11] = [
         (&["--agents", "{\"a\": "], "--agents:1:6: not an object of agents"),
+        (&["--agents", "[]"], "not an object of agents: invalid type: sequence"),
         (&["--agents", "{\"a\": 1}"], "--agents: \"a\" is not an object"),
         (&["--agents", "{\"a\": {\"prompt\": \"p\"}}"], "\"a\" needs a text \"description\""),
         (&["--agents", "{\"a\": {\"description\": \"d\"}}"], "\"a\" needs a text \"prompt\""),

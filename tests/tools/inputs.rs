@@ -145,6 +145,7 @@ async fn inputs_with_one_meaning_are_taken_and_what_is_changed_is_stated() {
     bench.file("b", "2\n2\n");
     bench.file("b:2", "named so\n");
     bench.file("plain", "interface{}\n");
+    bench.file("c", "hello\\\n");
     bench.file("e", "xyz\n");
     bench.file("m.tsx", "x\n");
     let todo = r#"[{"content": "a", "status": "pending", "id": "1", "priority": "high"}]"#;
@@ -191,6 +192,7 @@ async fn inputs_with_one_meaning_are_taken_and_what_is_changed_is_stated() {
             "(`timeout` is in milliseconds: 30 was",
         ),
         ("Grep", json!({ "pattern": "interface{}" }), "plain\n[the pattern is not a valid regular"),
+        ("Grep", json!({ "pattern": "hello\\" }), "c\n[the pattern is not a valid regular"),
         ("Read", json!({ "file_path": "e" }), "xyz"),
         ("Edit", json!({ "filePath": "e", "oldString": "x", "new_str": null }), "yz"),
         ("Bash", json!({ "cmd": ["bash", "-lc", "echo y"] }), "y"),

@@ -8,6 +8,7 @@ use super::OutputFormat;
 /// Flags of other tools, and their equivalents here. If several rows have the same flag, the first
 /// equivalent that the command has is suggested.
 const FLAGS: &[(&str, &str)] = &[
+    ("--approval-mode", "--permission-mode"),
     ("--auto-approve", "--permission-mode acceptEdits"),
     ("--budget", "--max-budget-usd"),
     ("--cd", "-C"),
@@ -36,6 +37,8 @@ const FLAGS: &[(&str, &str)] = &[
     ("--max-iterations", "--max-turns"),
     ("--max-steps", "--max-turns"),
     ("--max-time", "--max-duration"),
+    ("--max-wall-time", "--max-duration"),
+    ("--message", "-p"),
     ("--no-color", "--color never"),
     ("--non-interactive", "--unattended"),
     ("--out", "--result-file"),
@@ -43,6 +46,7 @@ const FLAGS: &[(&str, &str)] = &[
     ("--output-file", "--result-file"),
     ("--output-last-message", "--last-message-file"),
     ("--output-schema", "--json-schema"),
+    ("--prompt", "-p"),
     ("--retries", "--max-retries"),
     ("--sandbox-mode", "--sandbox"),
     ("--schema", "--json-schema"),
@@ -60,6 +64,8 @@ const FLAGS: &[(&str, &str)] = &[
     ("--working-dir", "-C"),
     ("--yes", "--permission-mode acceptEdits"),
     ("--yolo", "--dangerously-skip-permissions"),
+    ("-m", "--model"),
+    ("-y", "--dangerously-skip-permissions"),
 ];
 
 /// Other names of commands, with the command above them.
@@ -216,6 +222,13 @@ mod tests {
             ("--timeout", &cli, Some("--max-duration")),
             ("--timeout", report, None),
             ("--max-turn", &cli, Some("--max-turns")),
+            ("--prompt", &cli, Some("-p")),
+            ("--message", &cli, Some("-p")),
+            ("--approval-mode", &cli, Some("--permission-mode")),
+            ("--max-wall-time", &cli, Some("--max-duration")),
+            ("-m", &cli, Some("--model")),
+            ("-y", &cli, Some("--dangerously-skip-permissions")),
+            ("-z", &cli, None),
             ("--max-budet", &cli, Some("--max-budget-usd")),
             ("--modle", &cli, Some("--model")),
             ("--fallback-mo", &cli, Some("--fallback-model")),

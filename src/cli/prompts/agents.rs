@@ -242,7 +242,13 @@ impl<'de> Deserialize<'de> for OrderedMembers {
 pub(in crate::cli) fn parse_flag(
     given: &str,
 ) -> Result<(Vec<NamedAgent>, Vec<String>), UsageError> {
-    let (place, text) = inline_or_file("--agents", given, FLAG_BYTES_MAX)?;
+    // A list is no object, and rarely the name of a file.
+    let is_list = given.trim_start().starts_with('[') && json::read_str::<Value>(given).is_ok();
+    let (place, text) = if is_list {
+        ("--agents".to_owned(), given.to_owned())
+    } else {
+        inline_or_file("--agents", given, FLAG_BYTES_MAX)?
+    };
     let text = &*written_json(&text);
     let OrderedMembers(all) = json::read_str(text).map_err(|error| {
         let why = error.to_string();
