@@ -52,6 +52,21 @@ const LISTS: [&str; 6] = ["commands", "agents", "skills", "outputStyles", "hooks
 /// Entries of a plugin's folder. Every plugin has at least one of them.
 const PARTS: [&str; 6] = [MANIFEST, "commands", "agents", "skills", HOOKS, SERVERS];
 
+/// The fields of a command in a description, and of the file of a command.
+const COMMAND_FIELDS: [(&str, &str); 4] = [
+    ("description", "description"),
+    ("argumentHint", "argument-hint"),
+    ("allowedTools", "allowed-tools"),
+    ("model", "model"),
+];
+
+/// A command that the description of a plugin defines by name.
+pub(super) enum NamedCommand {
+    File(PathBuf),
+    /// The file of the description, and the text that a file of the command would have.
+    Text(PathBuf, String),
+}
+
 /// A plugin of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plugin {
@@ -222,9 +237,28 @@ impl Plugin {
     pub(super) fn prompt_places(&self, kind: &str) -> Vec<PathBuf> {
         let key = if kind == "output-styles" { "outputStyles" } else { kind };
         let named: Vec<&str> = items(&self.manifest[key]).filter_map(Value::as_str).collect();
-        let is_listed = self.is_of_list && !named.is_empty();
+        let is_named = !named.is_empty() || items(&self.manifest[key]).any(Value::is_object);
+        let is_listed = self.is_of_list && is_named;
         let own = (!is_listed).then_some(kind);
         own.into_iter().chain(named).map(|path| self.place(path)).collect()
+    }
+
+    /// Returns the commands that the description defines by name.
+    pub(super) fn named_commands(&self) -> impl Iterator<Item = (&str, NamedCommand)> {
+        let objects = items(&self.manifest["commands"]).filter_map(Value::as_object);
+        objects.flatten().filter_map(|(name, command)| {
+            if let Some(source) = command["source"].as_str() {
+                return Some((name.as_str(), NamedCommand::File(self.place(source))));
+            }
+            let content = command["content"].as_str()?;
+            let field = |(key, field): &(&str, &str)| {
+                // A value of JSON is one of YAML.
+                Some(format!("{field}: {}\n", command.get(*key)?))
+            };
+            let fields: String = COMMAND_FIELDS.iter().filter_map(field).collect();
+            let text = format!("---\n{fields}---\n{content}");
+            Some((name.as_str(), NamedCommand::Text(self.manifest_file.clone(), text)))
+        })
     }
 
     /// Returns its MCP servers: files with their texts.

@@ -163,8 +163,11 @@ fn variables_of_the_reference_are_obeyed_or_named() {
 #[test]
 fn a_plugin_brings_commands_hooks_and_agents() {
     let caller = Caller::new();
-    caller.file("kit\"/.claude-plugin/plugin.json", r#"{"name": "kit", "version": "1.0.0"}"#);
+    let manifest = r#"{"name": "kit", "version": "1.0.0", "commands": {"hi": {"source": "./x.md"},
+        "ho": {"content": "Make $ARGUMENTS of ${CLAUDE_PLUGIN_ROOT}", "description": "Makes"}}}"#;
+    caller.file("kit\"/.claude-plugin/plugin.json", manifest);
     caller.file("kit\"/commands/hello.md", "Do the kit thing");
+    caller.file("kit\"/x.md", "Do what x says");
     caller.file("kit\"/agents/helper.md", "---\nname: helper\ndescription: Helps\n---\nYou help.");
     let hook = json!({ "type": "command", "command": "touch '${CLAUDE_PLUGIN_ROOT}/ran'" });
     let hooks = json!({ "hooks": { "SessionStart": [{ "hooks": [hook] }] } }).to_string();
@@ -177,6 +180,14 @@ fn a_plugin_brings_commands_hooks_and_agents() {
     assert!(caller.path("kit\"/ran").exists(), "the plugin's hook ran");
     assert!(stdout.contains(r#""plugins":[{"name":"kit""#), "{stdout}");
     assert!(stdout.contains("kit:helper"), "{stdout}");
+    for (prompt, wanted) in [("/kit:hi", "Do what x says"), ("'/kit:ho soup'", "Make soup of /")] {
+        let (code, _, stderr) =
+            caller.shell(&format!("claude -p {prompt} --plugin-dir '../kit\"'"));
+        assert_eq!(code, 0, "{stderr}");
+        let requests = caller.server().requests();
+        let sent = requests.last().expect("a request").body["messages"].to_string();
+        assert!(sent.contains(wanted), "{sent}");
+    }
     let (code, _, stderr) = caller.shell("claude -p hi --plugin-dir nope");
     assert_eq!(code, 2);
     assert!(stderr.contains("--plugin-dir nope"), "{stderr}");

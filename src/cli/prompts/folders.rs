@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::cli::plugins::Plugin;
+use crate::cli::plugins::{NamedCommand, Plugin};
 use crate::config::file;
 use crate::process::{TrustedOwners, checkout_root, file_reads};
 use crate::tools::decode_text;
@@ -223,6 +223,9 @@ impl<'a> PromptFinder<'a> {
         let mut files = Vec::new();
         let folders = std::mem::take(&mut self.folders);
         for folder in &folders {
+            if kind == "commands" {
+                files.extend(self.named_commands(folder));
+            }
             let mut known = HashSet::new();
             for PromptPlace { path: root, base, shown } in folder.places(kind) {
                 let real = match file_reads::canonicalize(&root) {
@@ -253,6 +256,26 @@ impl<'a> PromptFinder<'a> {
         files
     }
 
+    /// Reads the commands that the description of a plugin defines by name.
+    fn named_commands(&mut self, folder: &PromptFolder<'_>) -> Vec<PromptFile> {
+        let Some(plugin) = folder.plugin() else { return Vec::new() };
+        let read = |(name, command): (&str, NamedCommand)| {
+            let relative = PathBuf::from(format!("{name}.md"));
+            match command {
+                NamedCommand::File(path) => {
+                    let file = self.read(folder, &folder.folder, &folder.shown, path)?;
+                    Some(PromptFile { relative, ..file })
+                }
+                NamedCommand::Text(path, text) => {
+                    let (trust, shown) =
+                        ((self.search.plugin_trust)(&text), path.display().to_string());
+                    Some(prompt_file(folder, path, shown, relative, (trust, text)))
+                }
+            }
+        };
+        plugin.named_commands().take(FILES_MAX).filter_map(read).collect()
+    }
+
     fn read(
         &mut self,
         folder: &PromptFolder<'_>,
@@ -263,19 +286,8 @@ impl<'a> PromptFinder<'a> {
         let relative = path.strip_prefix(base).unwrap_or(&path).to_owned();
         let shown = format!("{shown}{}", relative.display());
         let text = self.text(folder, &path);
-        let (trust, text) = text.inspect_err(|error| self.warn(&shown, &error.to_string())).ok()?;
-        // An untrusted file never replaces a file of the user.
-        let rank = match (folder.owner, trust == FileTrust::Trusted) {
-            (FolderOwner::Project | FolderOwner::Added, true) => folder.distance,
-            (FolderOwner::User | FolderOwner::Plugin(_), _) => USER_RANK + folder.distance,
-            (FolderOwner::Project | FolderOwner::Added, false) => UNTRUSTED_RANK + folder.distance,
-        };
-        let (text, variables) = match folder.plugin() {
-            Some(plugin) => plugin.fill(text),
-            None => (text, Vec::new()),
-        };
-        let namespace = folder.plugin().map(|plugin| plugin.name.clone());
-        Some(PromptFile { path, shown, relative, text, namespace, variables, trust, rank })
+        let trusted = text.inspect_err(|error| self.warn(&shown, &error.to_string())).ok()?;
+        Some(prompt_file(folder, path, shown, relative, trusted))
     }
 
     /// Returns the trust in a file, and its text.
@@ -313,6 +325,28 @@ impl<'a> PromptFinder<'a> {
     pub(super) fn warn(&mut self, shown: &str, why: &str) {
         self.warnings.push(format!("{shown} is left out: {why}"));
     }
+}
+
+/// Returns the prompt in a file with this trust and text.
+fn prompt_file(
+    folder: &PromptFolder<'_>,
+    path: PathBuf,
+    shown: String,
+    relative: PathBuf,
+    (trust, text): (FileTrust, String),
+) -> PromptFile {
+    // An untrusted file never replaces a file of the user.
+    let rank = match (folder.owner, trust == FileTrust::Trusted) {
+        (FolderOwner::Project | FolderOwner::Added, true) => folder.distance,
+        (FolderOwner::User | FolderOwner::Plugin(_), _) => USER_RANK + folder.distance,
+        (FolderOwner::Project | FolderOwner::Added, false) => UNTRUSTED_RANK + folder.distance,
+    };
+    let (text, variables) = match folder.plugin() {
+        Some(plugin) => plugin.fill(text),
+        None => (text, Vec::new()),
+    };
+    let namespace = folder.plugin().map(|plugin| plugin.name.clone());
+    PromptFile { path, shown, relative, text, namespace, variables, trust, rank }
 }
 
 /// The reason why skills of added folders are not trusted: trust is in the working folder.
