@@ -28,7 +28,7 @@ pub struct EventTooLarge(pub usize);
 
 /// Accepts bytes in pieces of any size and returns complete events. An incomplete event at the end
 /// of the stream is discarded, as the standard requires.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct SseParser {
     /// Maximum size of an event, in bytes.
     limit: usize,

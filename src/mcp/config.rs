@@ -28,6 +28,12 @@ pub struct ServerConfig {
     pub policies: Vec<(String, ToolPolicy)>,
 }
 
+/// Keys of other programs for the `url` of a server over streamable HTTP.
+const URLS: [&str; 2] = ["httpUrl", "serverUrl"];
+
+/// Keys of other programs for the `type`.
+const TYPES: [&str; 2] = ["transport", "transportType"];
+
 /// Keys of other programs for the names of tools that a server may not offer.
 const EXCLUDING: [&str; 4] = ["disabledTools", "disabled_tools", "excludeTools", "exclude_tools"];
 
@@ -212,9 +218,12 @@ impl ServerConfig {
         check_name(name)?;
         let entry = entry.as_object().ok_or(ServerConfigError::NoObject)?;
         let mut reader = ConfigReader { entry, lookup, unset: Vec::new() };
-        let kind = reader.text("type")?.map(|kind| kind.to_lowercase().replace(['-', '_'], ""));
+        let kind =
+            reader.text(reader.type_key())?.map(|kind| kind.to_lowercase().replace(['-', '_'], ""));
         let has_url = reader.get("url").is_some_and(|url| *url != "");
+        let is_http = !has_url && reader.get("command").is_none() && reader.url_key() != "url";
         let place = match (kind.as_deref(), has_url) {
+            (None, _) if is_http => ServerAddress::Http(reader.http(HttpKind::Streamable)?),
             (Some("http" | "streamablehttp"), _) => {
                 ServerAddress::Http(reader.http(HttpKind::Streamable)?)
             }
@@ -232,8 +241,13 @@ impl ServerConfig {
             (Some(_), _) => return Err(ServerConfigError::UnknownType),
         };
         let timeout = match reader.get("timeout").map(millis) {
-            // A host cannot correct its entry, and its tools also work with the usual limit.
-            Some(None) if place != ServerAddress::Host => return Err(ServerConfigError::Timeout),
+            // A host cannot correct its entry, and its tools also work with the usual limit. Other
+            // programs have 0 for that.
+            Some(None)
+                if place != ServerAddress::Host && entry["timeout"].as_f64() != Some(0.0) =>
+            {
+                return Err(ServerConfigError::Timeout);
+            }
             timeout => timeout.flatten(),
         };
         let disabled = is_disabled(entry);
@@ -336,6 +350,22 @@ impl<'a> ConfigReader<'a> {
         self.entry.get(key).filter(|value| !value.is_null())
     }
 
+    /// The key of the transport. Those of other programs count if there is no command.
+    fn type_key(&self) -> &'static str {
+        let is_used = |key: &&str| self.get(key).is_some_and(Value::is_string);
+        let has_own = ["type", "command"].iter().any(|key| self.get(key).is_some());
+        let key = if has_own { None } else { TYPES.into_iter().find(is_used) };
+        key.unwrap_or("type")
+    }
+
+    /// The key of the address.
+    fn url_key(&self) -> &'static str {
+        let is_used = |key: &&str| self.get(key).is_some_and(|url| *url != "");
+        let has_own = self.get("url").is_some_and(|url| *url != "");
+        let key = if has_own { None } else { URLS.into_iter().find(is_used) };
+        key.unwrap_or("url")
+    }
+
     fn expanded(&mut self, text: &str) -> String {
         expand(text, self.lookup, &mut self.unset)
     }
@@ -424,7 +454,7 @@ impl<'a> ConfigReader<'a> {
     }
 
     fn address(&mut self) -> Result<String, ServerConfigError> {
-        let url = self.text("url")?.ok_or(ServerConfigError::NoUrl)?;
+        let url = self.text(self.url_key())?.ok_or(ServerConfigError::NoUrl)?;
         let is_address = reqwest::Url::parse(&url)
             .is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.host_str().is_some());
         if is_address { Ok(url) } else { Err(ServerConfigError::InvalidUrl) }
@@ -439,8 +469,9 @@ pub fn server_list(
     if let Some(servers) = file.get("mcpServers") {
         return Some((Some("mcpServers"), servers.as_object()?));
     }
-    let is_entry =
-        |entry: &Value| ["command", "url", "type"].iter().any(|key| entry[key].is_string());
+    let is_entry = |entry: &Value| {
+        ["command", "url", "type"].iter().chain(&URLS).any(|key| entry[key].is_string())
+    };
     let holds_servers =
         |members: &Map<String, Value>| !members.is_empty() && members.values().all(is_entry);
     let servers = file.get("servers").and_then(Value::as_object);

@@ -48,7 +48,9 @@ impl CallReply {
     /// Converts the result of `tools/call`, of any shape. An invalid result is an error: whether
     /// the call was executed is unknown.
     pub(super) fn from_call_result(result: &Value) -> Self {
-        let content: Vec<&Value> = match &result["content"] {
+        // The first version of the protocol has `toolResult`.
+        let key = if result.get("content").is_none() { "toolResult" } else { "content" };
+        let content: Vec<&Value> = match &result[key] {
             Value::Array(items) => items.iter().collect(),
             // This violates the protocol, but is still the tool's output.
             one @ (Value::String(_) | Value::Object(_)) => vec![one],
@@ -56,7 +58,7 @@ impl CallReply {
         };
         let structured = result.get("structuredContent").filter(|value| !value.is_null());
         // Servers written in Go send an empty list as null.
-        let is_empty = result["content"].is_array() || result.get("content") == Some(&Value::Null);
+        let is_empty = result[key].is_array() || result.get("content") == Some(&Value::Null);
         if !is_empty && content.is_empty() && structured.is_none() {
             return Self::error(describe_invalid_result(result));
         }
@@ -69,7 +71,8 @@ impl CallReply {
         if pieces.is_empty() {
             pieces.push(text("(the tool returned nothing)"));
         }
-        Self { parts: pieces, is_error: is_error_flag(&result["isError"]) }
+        let is_error = ["isError", "is_error"].iter().any(|flag| is_error_flag(&result[*flag]));
+        Self { parts: pieces, is_error }
     }
 }
 
@@ -371,6 +374,8 @@ mod tests {
     fn a_tool_result_of_an_unexpected_shape_is_still_converted() {
         let words = json!({ "content": "well" });
         assert_eq!(CallReply::from_call_result(&words).parts, [text("well")]);
+        let oldest = json!({ "toolResult": "well" });
+        assert_eq!(CallReply::from_call_result(&oldest).parts, [text("well")]);
         let one = json!({ "content": { "type": "text", "text": "well" } });
         assert_eq!(CallReply::from_call_result(&one).parts, [text("well")]);
         let mixed = json!({ "content": ["a", { "type": "text" }, 7] });
@@ -385,8 +390,10 @@ mod tests {
             (json!(1), true),
             (json!({}), true),
         ] {
-            let result = json!({ "content": [], "isError": flag });
-            assert_eq!(CallReply::from_call_result(&result).is_error, wanted, "{flag}");
+            for key in ["isError", "is_error"] {
+                let result = json!({ "content": [], key: flag });
+                assert_eq!(CallReply::from_call_result(&result).is_error, wanted, "{key} {flag}");
+            }
         }
     }
 }

@@ -89,18 +89,19 @@ async fn initialize(peer: &Peer, client: &Value, abilities: &Value) -> Result<Va
         peer.request("initialize", params)
     };
     let [newest, older @ ..] = HANDSHAKE_VERSIONS;
-    let answer = match ask(newest).answer().await {
+    let (answer, asked) = match ask(newest).answer().await {
         Err(RequestFault::Refused(error)) => {
             let version = older.into_iter().find(|version| error.supports(version));
             let Some(version) = version else { return Err(RequestFault::Refused(error)) };
-            ask(version).answer().await?
+            (ask(version).answer().await?, version)
         }
-        answer => answer?,
+        answer => (answer?, newest),
     };
-    let Some(version) = answer["protocolVersion"].as_str() else {
+    if !answer.is_object() {
         return Err(RequestFault::Mismatch);
-    };
-    peer.transport().set_version(version);
+    }
+    // A server that names no version has not refused the one that was asked for.
+    peer.transport().set_version(answer["protocolVersion"].as_str().unwrap_or(asked));
     peer.notify("notifications/initialized").await?;
     peer.set_context(Map::new());
     peer.transport().listen();

@@ -12,7 +12,7 @@ use reqwest::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::sse::SseParser;
+use crate::sse::{SseEvent, SseParser};
 
 use super::call_error::{ExchangeFault, connection_broken, is_session_error, is_session_lost};
 use super::request_headers::ArgumentHeaders;
@@ -299,6 +299,14 @@ impl HttpSession {
         let body = read(response, ANSWER_BYTES_MAX).await?;
         let permit = self.inbox.reserve(body.len()).await;
         let mut messages = ServerMessage::parse_all(&body);
+        if messages.is_empty() {
+            // Some servers label a stream of events as JSON.
+            let (mut parser, mut events) = (SseParser::with_limit(ANSWER_BYTES_MAX), Vec::new());
+            parser.push(&body, &mut events).map_err(|_| too_large())?;
+            parser.push(b"\n\n", &mut events).map_err(|_| too_large())?;
+            let parsed = |event: SseEvent| ServerMessage::parse_all(event.data.as_bytes());
+            messages = events.into_iter().flat_map(parsed).collect();
+        }
         let mut answers: Vec<_> =
             messages.iter_mut().filter_map(ServerMessage::as_answer).collect();
         let own = answers.iter().position(|(own, _)| request_number(own) == Some(id));
@@ -395,10 +403,16 @@ impl HttpSession {
     ) -> Result<StreamEnd, ExchangeFault> {
         let (mut events, mut messages) = (Vec::new(), 0);
         loop {
-            let Ok(Some(bytes)) = response.chunk().await else {
-                return Ok(StreamEnd::Broken { messages });
-            };
-            parser.push(&bytes, &mut events).map_err(|_| too_large())?;
+            let bytes = response.chunk().await.ok();
+            let is_end = !matches!(bytes, Some(Some(_)));
+            match bytes {
+                Some(Some(bytes)) => parser.push(&bytes, &mut events),
+                // Some servers leave out the line that ends the last event. The event may also be
+                // cut, so that the stream is continued at the one before it.
+                Some(None) if id.is_some() => parser.clone().push(b"\n\n", &mut events),
+                Some(None) | None => Ok(()),
+            }
+            .map_err(|_| too_large())?;
             let mut is_answered = false;
             for event in events.drain(..) {
                 let permit = self.inbox.reserve(event.data.len()).await;
@@ -425,6 +439,9 @@ impl HttpSession {
                 let rest = async { while let Ok(Some(_)) = response.chunk().await {} };
                 let _ = timeout(STREAM_END_WAIT, rest).await;
                 return Ok(StreamEnd::Answered);
+            }
+            if is_end {
+                return Ok(StreamEnd::Broken { messages });
             }
         }
     }

@@ -54,6 +54,7 @@ fn types_timeouts_and_switches_are_read_in_the_forms_of_other_programs() {
         (json!({ "enabled": false, "timeout": null }), None, true),
         (json!({ "url": null, "headers": null, "args": null }), None, false),
         (json!({ "url": "" }), None, false),
+        (json!({ "timeout": 0, "transport": "pipes", "serverUrl": "https://x.test" }), None, false),
         (json!({ "disabled": true, "enabled": true }), None, true),
     ] {
         let mut value = more.clone();
@@ -61,6 +62,17 @@ fn types_timeouts_and_switches_are_read_in_the_forms_of_other_programs() {
         let (config, _) = entry(&value).expect("a good entry");
         assert_eq!(config.timeout, timeout.map(Duration::from_millis), "{more}");
         assert_eq!(config.disabled, disabled, "{more}");
+    }
+    for (value, kind) in [
+        (json!({ "httpUrl": "https://x.test" }), HttpKind::Streamable),
+        (json!({ "serverUrl": "https://x.test", "type": "sse" }), HttpKind::Sse),
+        (json!({ "url": "https://x.test", "transport": "sse" }), HttpKind::Sse),
+        (json!({ "url": "https://x.test", "transportType": "http" }), HttpKind::Streamable),
+    ] {
+        let ServerAddress::Http(address) = entry(&value).expect("good").0.place else {
+            panic!("{value}")
+        };
+        assert_eq!((address.url.as_str(), address.kind), ("https://x.test", kind), "{value}");
     }
     for kind in ["HTTP", "streamable_http", "streamableHttp"] {
         let value = json!({ "type": kind, "url": "https://x.test" });
@@ -125,7 +137,7 @@ fn a_wrong_entry_says_what_is_wrong_and_not_what_is_in_it() {
         (json!({ "command": "x", "env": { "A": ["secret"] } }), "\"env\" is not an object"),
         (json!({ "command": "x", "env": { "A=secret": "" } }), "has an invalid name"),
         (json!({ "command": "x", "args": [["secret"]] }), "\"args\" is not a list"),
-        (json!({ "command": "x", "timeout": 0 }), "milliseconds above 0"),
+        (json!({ "command": "x", "timeout": -1 }), "milliseconds above 0"),
         (json!({ "command": "x", "timeout": "secret" }), "milliseconds above 0"),
     ];
     for (value, wanted) in table {

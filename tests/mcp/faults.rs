@@ -319,7 +319,7 @@ async fn a_tool_that_is_not_there_is_explained_by_how_its_server_stands() {
 
 #[tokio::test]
 async fn every_version_of_the_protocol_is_spoken() {
-    for version in ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"] {
+    for version in ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "none"] {
         let bench = McpFixture::of(&["version", version]).ready().await;
         assert_eq!(words(&bench.call("echo", version).await), format!("echo: {version}"));
     }

@@ -215,6 +215,8 @@ def answer(message):
         hello = {"protocolVersion": version,
                  "capabilities": {"tools": {"listChanged": True}},
                  "serverInfo": {"name": "test", "version": "1"}}
+        if version == "none":
+            del hello["protocolVersion"]
         if MODE == "toolless":
             hello["capabilities"] = {"resources": {}}
         if MODE == "nulls":
@@ -372,7 +374,10 @@ def serve_http():
         def reply(self, code, body, **headers):
             body = json.dumps(body).encode() if body is not None else b""
             self.send_response(code)
-            kinds = {"typeless": None, "plain": "text/plain; charset=utf-8"}
+            if body and ARGUMENT in ("unended", "labelled"):
+                body = b"event: message\ndata: " + body + b"\n"
+            kinds = {"typeless": None, "plain": "text/plain; charset=utf-8",
+                     "unended": "text/event-stream"}
             kind = kinds.get(ARGUMENT, "application/json")
             if kind:
                 self.send_header("Content-Type", kind)

@@ -23,7 +23,10 @@ pub(in super::super) enum Denial {
          tool that answers with --permission-prompt-tool"
     )]
     AskRule { what: String, rule: String },
-    #[error("{name} is denied by the \"tools\" in the entry of its MCP server")]
+    #[error(
+        "{name} is denied by the entry of its MCP server: see its \"tools\", \"disabledTools\" or \
+         \"excludeTools\""
+    )]
     DeniedByServer { name: String },
     #[error(
         "{name} must be asked about by the \"tools\" in the entry of its MCP server: change that, \
