@@ -403,7 +403,7 @@ async fn a_binary_page_is_refused_or_saved_for_read() {
 async fn an_invalid_url_is_rejected_before_any_request() {
     let bench = bench();
     for (url, part) in [
-        ("example.com", "https://example.com/page"),
+        ("example", "https://example.com/page"),
         ("file:///etc/passwd", "only http and https"),
         ("https://me:pw@example.com/", "user name or password"),
         ("", "InputValidationError"),
