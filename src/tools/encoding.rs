@@ -60,7 +60,8 @@ pub(super) struct FileStart {
 impl FileStart {
     /// Reads the beginning of a file, and continues while the file is ASCII.
     pub(super) fn read(file: &mut impl Read) -> io::Result<Self> {
-        let mut head = Vec::new();
+        // A vector that grows would take a system call for each step.
+        let mut head = Vec::with_capacity(SAMPLE_BYTES);
         file.take(SAMPLE_BYTES as u64).read_to_end(&mut head)?;
         let mut start = Self { format: detect(&head), consumed: head.len() as u64, head };
         let is_open = start.head.len() == SAMPLE_BYTES && start.head.is_ascii();
@@ -90,7 +91,7 @@ impl FileStart {
             .strip_bom(true)
             .bom_sniffing(format.is_utf_8() && format.has_bom)
             .build(Cursor::new(self.head).chain(rest));
-        let mut block = Vec::new();
+        let mut block = Vec::with_capacity(SAMPLE_BYTES);
         decoder.by_ref().take(SAMPLE_BYTES as u64).read_to_end(&mut block)?;
         Ok(BufReader::with_capacity(SAMPLE_BYTES, Cursor::new(block).chain(decoder)))
     }
