@@ -64,13 +64,18 @@ impl FileStart {
         let mut head = Vec::with_capacity(SAMPLE_BYTES);
         file.take(SAMPLE_BYTES as u64).read_to_end(&mut head)?;
         let mut start = Self { format: detect(&head), consumed: head.len() as u64, head };
-        let is_open = start.head.len() == SAMPLE_BYTES && start.head.is_ascii();
+        let is_open = !start.is_whole() && start.head.is_ascii();
         if is_open && start.format.is_some_and(TextFormat::is_utf_8) {
             let (sample, consumed) = first_beyond_ascii(file)?;
             start.consumed += consumed;
             start.format = detect_text(&sample).or(start.format);
         }
         Ok(start)
+    }
+
+    /// True if the file has no more bytes than `head`.
+    pub(super) fn is_whole(&self) -> bool {
+        self.head.len() < SAMPLE_BYTES
     }
 
     /// Decodes the whole file. `rest` is the file after the `consumed` bytes that were read. The

@@ -1,22 +1,23 @@
 //! The Grep tool: searches file contents with ripgrep's engine.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Cursor, Read, Seek, SeekFrom};
 use std::path::Path;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use grep_regex::{ErrorKind, RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder};
 use ignore::DirEntry;
+use memchr::memchr;
+use parking_lot::Mutex;
 
 use super::encoding::{FileStart, TextFormat};
 use super::grep_results::{BINARY_BYTES_MAX, BinaryFile, FileMatches, SearchResults};
 use super::input::{GrepInput, GrepMode};
 use super::line_end_reader::LineEndReader;
 use super::outcome::{ToolError, ToolOutcome};
-use super::paths::open_regular;
+use super::paths::open_listed;
 use super::walk::{SearchBounds, SearchPlace, SearchScope, explain_nothing_found, files};
 
 const ENTRIES_DEFAULT: usize = 250;
@@ -28,9 +29,6 @@ const CONTEXT_MAX: usize = 1_000;
 
 /// The number of files that one thread searches at a time.
 const GROUP_FILES: usize = 64;
-
-/// The number of groups for each thread that are searched before the results are counted.
-const GROUPS_PER_THREAD: usize = 4;
 
 /// The maximum number of threads of one search. Each may need `HEAP_MAX` of memory.
 const THREADS_MAX: usize = 4;
@@ -240,54 +238,45 @@ struct SearchJob<'a> {
 }
 
 impl SearchJob<'_> {
-    /// Searches the files in groups, several at a time, and adds what is found. The results are
-    /// those of a search in order.
+    /// Searches the files in groups, on this thread and, if there is work for them and the system
+    /// starts them, on others. Returns what was found. The results are those of a search in order.
     fn run(
         &self,
-        files: impl Iterator<Item = DirEntry>,
-        mut found: SearchResults,
+        files: impl Iterator<Item = DirEntry> + Send,
+        found: SearchResults,
     ) -> SearchResults {
-        let mut files = files.peekable();
-        let threads = thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
+        let progress = Mutex::new(Progress::new(files.fuse(), found));
+        let mut first = FileSearch::new(self.input, self.matcher, self.bounds);
         // Most searches find enough in a few files, or have no more.
-        let mut count = 1;
-        while files.peek().is_some() && !found.more {
-            let groups: Vec<Vec<DirEntry>> = (0..count)
-                .map(|_| files.by_ref().take(GROUP_FILES).collect())
-                .take_while(|group: &Vec<_>| !group.is_empty())
-                .collect();
-            for results in self.search_groups(&groups, threads) {
-                found.append(results);
-            }
-            count = threads * GROUPS_PER_THREAD;
+        if self.search_next(&mut first, &progress) {
+            let threads = thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
+            let work = || {
+                // The caches of a matcher are for one thread.
+                let matcher = self.matcher.clone();
+                let mut search = FileSearch::new(self.input, &matcher, self.bounds);
+                while self.search_next(&mut search, &progress) {}
+            };
+            thread::scope(|scope| {
+                for _ in 1..threads {
+                    // Without another thread, this one does the work.
+                    let _ = thread::Builder::new().spawn_scoped(scope, work);
+                }
+                work();
+            });
         }
-        found
+        progress.into_inner().found
     }
 
-    /// Searches groups of files on this thread and, if there is work for them and the system starts
-    /// them, on others. Returns the results in the order of the groups.
-    fn search_groups(&self, groups: &[Vec<DirEntry>], threads: usize) -> Vec<SearchResults> {
-        let next = AtomicUsize::new(0);
-        let results: Vec<OnceLock<SearchResults>> =
-            groups.iter().map(|_| OnceLock::new()).collect();
-        let work = || {
-            let matcher = self.matcher.clone();
-            let mut search = FileSearch::new(self.input, &matcher, self.bounds);
-            loop {
-                let number = next.fetch_add(1, Ordering::Relaxed);
-                let Some(group) = groups.get(number) else { break };
-                // Each number is taken once.
-                let _ = results[number].set(self.search_group(&mut search, group));
-            }
-        };
-        thread::scope(|scope| {
-            for _ in 1..threads.min(groups.len()) {
-                // Without another thread, this one does the work.
-                let _ = thread::Builder::new().spawn_scoped(scope, work);
-            }
-            work();
-        });
-        results.into_iter().filter_map(OnceLock::into_inner).collect()
+    /// Searches the next group of files. Returns false if no more are to be searched.
+    fn search_next<F: Iterator<Item = DirEntry>>(
+        &self,
+        search: &mut FileSearch<'_>,
+        progress: &Mutex<Progress<F>>,
+    ) -> bool {
+        let Some((number, group)) = progress.lock().next_group() else { return false };
+        let found = self.search_group(search, &group);
+        progress.lock().add(number, found);
+        group.len() == GROUP_FILES
     }
 
     fn search_group(&self, search: &mut FileSearch<'_>, group: &[DirEntry]) -> SearchResults {
@@ -297,7 +286,7 @@ impl SearchJob<'_> {
                 break;
             }
             found.searched += 1;
-            let name = self.place.shown(entry.path(), self.base);
+            let name = || self.place.shown(entry.path(), self.base);
             let searched = search.file(entry.path(), name, self.is_single, &mut found);
             if searched.is_err() && self.bounds.is_over() {
                 break;
@@ -305,6 +294,43 @@ impl SearchJob<'_> {
             found.skipped += usize::from(searched.is_err());
         }
         found
+    }
+}
+
+/// The files that are still to be searched and what was found, for all threads of a search.
+struct Progress<F> {
+    files: F,
+    /// The number of groups that a thread has taken.
+    taken: usize,
+    found: SearchResults,
+    /// The number of groups whose results are in `found`.
+    added: usize,
+    /// The results of groups that were searched before a group that precedes them.
+    early: BTreeMap<usize, SearchResults>,
+}
+
+impl<F: Iterator> Progress<F> {
+    fn new(files: F, found: SearchResults) -> Self {
+        Self { files, taken: 0, found, added: 0, early: BTreeMap::new() }
+    }
+
+    /// Takes the next group. `None`: there are no more files, or enough was found.
+    fn next_group(&mut self) -> Option<(usize, Vec<F::Item>)> {
+        if self.found.are_enough_with(self.early.values()) {
+            return None;
+        }
+        let group: Vec<_> = self.files.by_ref().take(GROUP_FILES).collect();
+        let number = self.taken;
+        self.taken += 1;
+        (!group.is_empty()).then_some((number, group))
+    }
+
+    fn add(&mut self, number: usize, found: SearchResults) {
+        self.early.insert(number, found);
+        while let Some(next) = self.early.remove(&self.added) {
+            self.found.append(next);
+            self.added += 1;
+        }
     }
 }
 
@@ -351,22 +377,24 @@ impl<'a> FileSearch<'a> {
     fn file(
         &mut self,
         path: &Path,
-        name: String,
+        name: impl FnOnce() -> String,
         is_single: bool,
         found: &mut SearchResults,
     ) -> io::Result<()> {
         // The file, or a parent folder, may have been replaced by a link or a pipe since.
-        let file = open_regular(path)?;
-        let length = file.metadata()?.len();
-        let mut file = CancellableFile { file, bounds: self.bounds.clone() };
+        let mut file = open_listed(path)?;
         let start = FileStart::read(&mut file)?;
         let binary = match start.format {
             Some(_) => None,
             None if is_single => Some(BinaryFile::Shown),
             None => Some(BinaryFile::Named),
         };
+        if binary.is_some() {
+            found.cut_binaries += usize::from(file.metadata()?.len() > BINARY_BYTES_MAX);
+        }
         let format = start.format;
         let mut matches = FileMatches::new(found, self.matcher, name, binary);
+        let file = CancellableFile { file, bounds: self.bounds.clone() };
         let searched = if let Some(format) = format {
             self.text(start, file, format, &mut matches)
         } else {
@@ -374,7 +402,6 @@ impl<'a> FileSearch<'a> {
             self.binary.search_reader(self.matcher, bytes, &mut matches)
         };
         matches.close();
-        found.cut_binaries += usize::from(binary.is_some() && length > BINARY_BYTES_MAX);
         searched
     }
 
@@ -383,8 +410,12 @@ impl<'a> FileSearch<'a> {
         start: FileStart,
         file: CancellableFile,
         format: TextFormat,
-        matches: &mut FileMatches<'_>,
+        matches: &mut FileMatches<'_, impl FnOnce() -> String>,
     ) -> io::Result<()> {
+        let has_plain_ends = || self.keeps_returns || memchr(b'\r', &start.head).is_none();
+        if start.is_whole() && format == TextFormat::UTF_8 && has_plain_ends() {
+            return self.text.search_slice(self.matcher, &start.head, matches);
+        }
         let text = start.text(file, format)?;
         if self.keeps_returns {
             return self.text.search_reader(self.matcher, text, matches);
@@ -447,6 +478,40 @@ mod tests {
         for (pattern, readings) in table {
             assert_eq!(gnu_readings(pattern), readings, "{pattern}");
         }
+    }
+
+    #[test]
+    fn results_are_in_the_order_of_the_files_and_end_at_the_limit() {
+        let input = serde_json::from_value(serde_json::json!({ "pattern": "x" })).unwrap();
+        let with = |lines: &[&str]| {
+            let mut results = SearchResults::new(&input, 2, 100);
+            lines.iter().for_each(|line| results.take((*line).to_owned()));
+            results
+        };
+        let mut progress = Progress::new(0..GROUP_FILES * 9, with(&[]));
+        let numbers = [0, 1, 2].map(|_| progress.next_group().map(|(number, _)| number));
+        assert_eq!(numbers, [Some(0), Some(1), Some(2)]);
+        progress.add(2, with(&["c", "d"]));
+        assert!(progress.found.is_empty(), "the first groups may fill the results");
+        assert_eq!(progress.next_group().map(|(_, group)| group[0]), Some(GROUP_FILES * 3));
+        progress.add(1, with(&["b"]));
+        assert!(progress.next_group().is_none(), "three lines are known, of two that are shown");
+        progress.add(0, with(&[]));
+        let shown = progress.found.outcome(&SearchBounds::new(&CancellationToken::new()), None);
+        assert_eq!(
+            shown.visible_text(),
+            "b\nc\n[there is more; narrow the search or raise head_limit]"
+        );
+        let wide = "x".repeat(60);
+        let mut progress = Progress::new(0..GROUP_FILES * 9, with(&[]));
+        for number in 1..=2 {
+            assert!(progress.next_group().is_some());
+            progress.add(number, with(&[&wide]));
+        }
+        assert!(progress.next_group().is_none(), "two wide lines fill the room");
+        let mut progress = Progress::new(0..GROUP_FILES, with(&[]));
+        assert!(progress.next_group().is_some_and(|(_, group)| group.len() == GROUP_FILES));
+        assert!(progress.next_group().is_none());
     }
 
     #[test]

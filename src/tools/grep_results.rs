@@ -1,5 +1,6 @@
 //! Results of a Grep search, as the model is shown them.
 
+use std::cell::LazyCell;
 use std::io;
 
 use grep_matcher::Matcher;
@@ -98,13 +99,25 @@ impl SearchResults {
         self.binaries.extend(next.binaries);
     }
 
+    /// True if these results and those of files that follow are as many as may be shown.
+    pub(super) fn are_enough_with<'a>(&self, next: impl Iterator<Item = &'a Self>) -> bool {
+        let (mut lines, mut characters, mut is_over) = (self.lines.len(), 0, self.more);
+        for found in next {
+            lines += found.lines.len();
+            characters += found.lines.iter().map(|line| shown_length(line)).sum::<usize>();
+            is_over |= found.more;
+        }
+        let is_wide = self.left_out == 0 && characters > self.room;
+        is_over || is_wide || lines > self.entries.saturating_add(self.left_out)
+    }
+
     /// Adds a line, unless the limits are reached.
-    fn take(&mut self, line: String) {
+    pub(super) fn take(&mut self, line: String) {
         if self.left_out > 0 {
             self.left_out -= 1;
             return;
         }
-        let length = line.chars().count() + 1;
+        let length = shown_length(&line);
         if self.lines.len() >= self.entries || length > self.room {
             self.more = true;
             return;
@@ -162,29 +175,35 @@ impl SearchResults {
     }
 }
 
+/// Returns the number of characters of a line with its line feed.
+fn shown_length(line: &str) -> usize {
+    line.chars().count() + 1
+}
+
 /// The matches in one file.
-pub(super) struct FileMatches<'a> {
+pub(super) struct FileMatches<'a, F> {
     found: &'a mut SearchResults,
     matcher: &'a RegexMatcher,
-    name: String,
+    /// Few files have a match, and a name is needed only then.
+    name: LazyCell<String, F>,
     here: u64,
     binary: Option<BinaryFile>,
 }
 
-impl<'a> FileMatches<'a> {
+impl<'a, F: FnOnce() -> String> FileMatches<'a, F> {
     pub(super) fn new(
         found: &'a mut SearchResults,
         matcher: &'a RegexMatcher,
-        name: String,
+        name: F,
         binary: Option<BinaryFile>,
     ) -> Self {
-        Self { found, matcher, name, here: 0, binary }
+        Self { found, matcher, name: LazyCell::new(name), here: 0, binary }
     }
 
     fn line(&mut self, number: Option<u64>, mark: char, shown: &str) {
         let number = number.filter(|_| self.found.line_numbers);
         let number = number.map_or(String::new(), |number| format!("{number}{mark}"));
-        let name = &self.name;
+        let name = &*self.name;
         self.found.take(format!("{name}{mark}{number}{shown}"));
     }
 
@@ -194,20 +213,20 @@ impl<'a> FileMatches<'a> {
         }
         self.found.files += 1;
         if let Some(binary) = self.binary {
-            self.found.binaries.push((self.name.clone(), binary));
+            self.found.binaries.push(((*self.name).clone(), binary));
             if binary == BinaryFile::Named {
                 return;
             }
         }
         match self.found.mode {
-            GrepMode::FilesWithMatches => self.found.take(self.name),
-            GrepMode::Count => self.found.take(format!("{}:{}", self.name, self.here)),
+            GrepMode::FilesWithMatches => self.found.take((*self.name).clone()),
+            GrepMode::Count => self.found.take(format!("{}:{}", *self.name, self.here)),
             GrepMode::Content => {}
         }
     }
 }
 
-impl Sink for FileMatches<'_> {
+impl<F: FnOnce() -> String> Sink for FileMatches<'_, F> {
     type Error = io::Error;
 
     fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> Result<bool, io::Error> {

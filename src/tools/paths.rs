@@ -308,20 +308,29 @@ const OPEN_PATH_FLAGS: OFlag = OFlag::O_PATH;
 /// # Errors
 /// The errors of [`open_real`]; also if the path is not a regular file.
 pub(super) fn open_regular(path: &Path) -> io::Result<File> {
-    let regular = |file: &File| {
-        let is_file = file.metadata()?.is_file();
-        if is_file { Ok(()) } else { Err(io::Error::other("it is not a regular file")) }
-    };
-    let held = open_real(path, OPEN_PATH_FLAGS)?;
-    regular(&held)?;
+    let held = check_regular(open_real(path, OPEN_PATH_FLAGS)?)?;
     // Reopen exactly the file that was checked.
-    let opened = File::open(format!("/proc/self/fd/{}", held.as_raw_fd()));
-    if opened.as_ref().is_ok_and(|file| regular(file).is_ok()) {
-        return opened;
+    File::open(format!("/proc/self/fd/{}", held.as_raw_fd()))
+        .and_then(check_regular)
+        .or_else(|_| check_regular(open_real(path, OFlag::O_RDONLY)?))
+}
+
+/// Like [`open_regular`], with fewer system calls, for a path that a folder lists as a regular
+/// file. Opening a device may have effects: it happens only if one has replaced the file since.
+///
+/// # Errors
+/// Those of [`open_regular`].
+pub(super) fn open_listed(path: &Path) -> io::Result<File> {
+    match open_real(path, OFlag::O_RDONLY) {
+        // There is a lease on the file.
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => open_regular(path),
+        opened => check_regular(opened?),
     }
-    let file = open_real(path, OFlag::O_RDONLY)?;
-    regular(&file)?;
-    Ok(file)
+}
+
+fn check_regular(file: File) -> io::Result<File> {
+    let is_file = file.metadata()?.is_file();
+    if is_file { Ok(file) } else { Err(io::Error::other("it is not a regular file")) }
 }
 
 /// Opens a real path without blocking and without following links. Since the permission check a
