@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use outlast::journal::SessionFolder;
 
 use super::binary_fixture::BinaryFixture;
+use crate::support::programs::installed;
 
 const SESSION: &str = "01a214ae-dbea-706f-bb7f-c6703d2dbb22";
 
@@ -79,7 +80,7 @@ impl User {
     }
 
     fn has(&self, shell: &str) -> bool {
-        let mut command = Command::new("sh");
+        let mut command = Command::new(installed("sh"));
         command.args(["-c", "command -v \"$1\"", "sh", shell]).env("PATH", &self.path);
         command.output().expect("sh starts").status.success()
     }
@@ -89,7 +90,7 @@ impl User {
         if !self.has(shell) {
             return None;
         }
-        let mut command = Command::new("timeout");
+        let mut command = Command::new(installed("timeout"));
         command.arg("300").arg(shell).args(args).current_dir(self.fixture.work()).env_clear();
         command.env("HOME", self.fixture.home()).env("PATH", &self.path).env("TERM", "xterm");
         let ended = command.stdin(Stdio::null()).output().expect("timeout starts");

@@ -17,6 +17,7 @@ use outlast::rehearsal::{AfterLast, RehearsalServer, Scenario};
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 
+use crate::support::programs::installed;
 use crate::support::python::search_path;
 use crate::support::rotation::rotating_part;
 use crate::support::scratch::scratch_folder;
@@ -80,7 +81,7 @@ impl Caller {
     pub(crate) fn shell(&self, script: &str) -> (i32, String, String) {
         hear_signals();
         let path = search_path().display();
-        let output = Command::new("bash")
+        let output = Command::new(installed("bash"))
             .args(["-c", script])
             .current_dir(self.path("work"))
             .env_clear()

@@ -11,7 +11,7 @@ use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
 use serde_json::json;
 
 use super::pages::{documents, read, sources};
-use crate::support::programs::write_program;
+use crate::support::programs::{installed, write_program};
 use crate::support::python::search_path;
 use crate::support::{FinishedProcess, RunBuilder, serve};
 
@@ -48,7 +48,8 @@ fn command_lines(markdown: &str, info: &str) -> Vec<String> {
 /// What a shell makes of the words of outlast in a command line.
 fn words(line: &str) -> Vec<String> {
     let script = format!("outlast() {{ printf '%s\\0' \"$@\"; }}\n{line}");
-    let output = Command::new("sh").args(["-c", &script]).env_clear().output().expect("a shell");
+    let output =
+        Command::new(installed("sh")).args(["-c", &script]).env_clear().output().expect("a shell");
     let text = String::from_utf8(output.stdout).expect("UTF-8");
     text.split_terminator('\0').map(str::to_owned).collect()
 }

@@ -149,7 +149,7 @@ impl RunBuilder {
     /// Puts a shell in between, which runs `script`. There, "$@" is the command line.
     pub(crate) fn in_shell(mut self, script: &str) -> Self {
         let inner = self.command.as_std();
-        let mut command = Command::new("sh");
+        let mut command = Command::new(programs::installed("sh"));
         command.args(["-c", script, "sh"]).arg(inner.get_program()).args(inner.get_args());
         command.env_clear().current_dir(self.folder.path().join("work"));
         command.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));

@@ -1,11 +1,13 @@
-//! Programs that tests write and then start.
+//! Programs that tests start.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 
 use nix::sched::{CloneFlags, unshare};
+
+use super::python::search_path;
 
 /// Writes a program, and the folder that it is in. The kernel executes no file that is open for
 /// writing, and what another test starts meanwhile has copies of all descriptors until it executes
@@ -19,4 +21,10 @@ pub(crate) fn write_program(path: &Path, text: impl AsRef<[u8]>) {
         fs::set_permissions(path, Permissions::from_mode(0o755)).expect("it is ours");
     };
     thread::scope(|scope| scope.spawn(write).join()).expect("it is written");
+}
+
+/// The path of an installed program. To look a name up in the PATH of the child, the standard
+/// library would fork: the memory map of the test process, which is large, would be copied.
+pub(crate) fn installed(name: &str) -> PathBuf {
+    which::which_in(name, Some(search_path()), "/").expect("the program is installed")
 }

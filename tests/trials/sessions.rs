@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::kills::can_trace;
 use super::resume_after_kill::journal;
+use crate::support::programs::installed;
 use crate::support::requests::{blocks, messages};
 use crate::support::{RunBuilder, serve, with_time_limit};
 
@@ -208,7 +209,7 @@ async fn a_file_size_limit_loses_the_journal_but_not_the_run() {
     let server = serve(Scenario::new().tool("Bash", command).times(3).reply("Done."));
     let trial = RunBuilder::against(&server);
     let limited = format!("ulimit -f 16; exec '{}' \"$@\"", env!("CARGO_BIN_EXE_outlast"));
-    let mut shell = tokio::process::Command::new("sh");
+    let mut shell = tokio::process::Command::new(installed("sh"));
     shell.args(["-c", &limited, "sh", "--permission-mode", "bypassPermissions", "Do it."]);
     shell
         .current_dir(trial.work())
