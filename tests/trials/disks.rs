@@ -5,7 +5,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use outlast::rehearsal::{AfterLast, RehearsalServer, Scenario};
 use serde_json::{Value, json};
 
@@ -92,6 +93,13 @@ async fn a_file_that_fails_is_replaced_and_nothing_is_missing_in_the_journal() {
     }
 }
 
+/// Returns the process that traces a process.
+fn tracer(pid: i32) -> Pid {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+    let tracer = status.lines().find_map(|line| line.strip_prefix("TracerPid:"));
+    Pid::from_raw(tracer.expect("a process has the line").trim().parse().expect("a number"))
+}
+
 /// A sync that takes a minute, before the first command.
 #[tokio::test]
 async fn a_sync_that_hangs_is_named_and_delays_no_signal() {
@@ -102,6 +110,9 @@ async fn a_sync_that_hangs_is_named_and_delays_no_signal() {
     let mut running = injecting(&server, "fdatasync:delay_enter=60000000:when=2").start();
     running.wait_for_stderr("waiting for the disk of the journal /").await;
     running.signal(Signal::SIGTERM);
+    running.wait_for_stderr("ended by SIGTERM").await;
+    // Until the delay is over, strace would hold even a process that exits.
+    kill(tracer(running.pid()), Signal::SIGKILL).expect("strace runs");
     let ended = running.end().await;
     let result = ended.result();
     assert_eq!((ended.code, &result["exit_code"]), (Some(143), &json!(143)), "{ended:?}");
