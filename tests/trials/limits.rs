@@ -152,7 +152,8 @@ fn shared_waits(ended: &FinishedProcess) -> (u64, u64) {
 /// The crowd stays within the limit that it shares.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn runs_that_share_a_rate_limit_rarely_exceed_it() {
-    let (service, ended) = crowd(&[]).await;
+    let crowds = tokio::join!(crowd(&[]), crowd(&["--no-shared-limits"]));
+    let ((service, ended), (apart, _)) = crowds;
     let (requests, refusals) = service.counts();
     let waits: u64 = ended.iter().map(|one| shared_waits(one).0).sum();
     let longest = ended.iter().map(|one| shared_waits(one).1).max();
@@ -164,7 +165,6 @@ async fn runs_that_share_a_rate_limit_rarely_exceed_it() {
     let ideal = Duration::from_millis((CROWD * TURNS) as u64 * WINDOW / LIMIT);
     let most = u64::try_from(ideal.as_millis()).expect("it is short") * 2;
     assert!(longest < Some(most), "a run starved: {longest:?} ms");
-    let (apart, _) = crowd(&["--no-shared-limits"]).await;
     let (all, without) = apart.counts();
     println!("apart: {without} of {all} refused");
     assert!(without > refusals, "sharing brought nothing: {without} of {all}");
