@@ -244,12 +244,12 @@ impl ReplyAssembly {
     /// # Errors
     /// The stream ended too early, or its content is invalid.
     pub fn finish(self) -> Result<ModelReply, FaultKind> {
-        let torn = |what: &str| FaultKind::TornStream { detail: what.to_owned() };
         if !self.is_whole() {
-            return Err(torn("the stream ended before its last event"));
+            let detail = "the stream ended before its last event".to_owned();
+            return Err(FaultKind::TornStream { detail });
         }
         let Some(stop_reason) = self.stop_reason else {
-            return Err(torn("the stream ended without a stop reason"));
+            return Err(invalid_response("the message has no stop reason".to_owned()));
         };
         let received = self.received.unwrap_or_default();
         let blocks = self.slots.into_values().filter_map(|slot| match slot {

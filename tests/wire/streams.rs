@@ -407,7 +407,7 @@ fn invalid_streams_have_their_own_error_class() {
         ("error_data_only", ErrorClass::ServerError),
         ("error_of_no_kind", ErrorClass::BadResponse),
         ("bad_json", ErrorClass::BadResponse),
-        ("no_stop_reason", ErrorClass::ConnectionError),
+        ("no_stop_reason", ErrorClass::BadResponse),
         ("second_message", ErrorClass::BadResponse),
         ("delta_without_block", ErrorClass::BadResponse),
         ("delta_of_another_kind", ErrorClass::BadResponse),
