@@ -317,6 +317,10 @@ impl ClientConfig {
             .tcp_keepalive(dead * 5 / 11)
             .tcp_keepalive_interval(dead * 2 / 11)
             .tcp_keepalive_retries(PROBES)
+            // Headers as old proxies write them, which other clients accept.
+            .http1_allow_obsolete_multiline_headers_in_responses(true)
+            .http1_allow_spaces_after_header_name_in_responses(true)
+            .http1_ignore_invalid_headers_in_responses(true)
             .connector_layer(MapFutureLayer::new(record_dial));
         let builder = match &self.names {
             Some(NameLookup(names)) => builder.dns_resolver(Arc::clone(names)),

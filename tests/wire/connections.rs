@@ -93,6 +93,16 @@ async fn what_is_no_http_is_nonsense() {
 }
 
 #[tokio::test]
+async fn headers_as_old_proxies_write_them_are_accepted() {
+    for odd in ["x-a: b\r\n  c\r\n", "x-a : b\r\n", "x a b\r\n"] {
+        let head = format!("HTTP/1.1 200 OK\r\n{odd}connection: close\r\n\r\n");
+        let script = vec![Act::Read, Act::Send([head.as_bytes(), &text_stream()].concat())];
+        let server = Server::start(vec![script]).await;
+        assert!(ask(&client(&server.url), STREAMING).await.is_ok(), "{odd:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_refused_connection_is_a_connect_error_with_nothing_sent() {
     let (_taken, address) = dead_end();
     let url = format!("http://{address}");
