@@ -236,9 +236,12 @@ fn parse_reset_without_zone(body: &str, now: SystemTime) -> Option<u64> {
 }
 
 /// Phrases before a wait, in lower case: Google, `OpenRouter`, `OpenAI` and `LiteLLM`, Gemini,
-/// Azure, GitHub Copilot.
-const BEFORE_THE_WAIT: [&str; 6] =
-    ["\"retrydelay", "x-ratelimit-reset", "try again in ", "retry in ", "retry after ", "wait "];
+/// Azure, GitHub Copilot; the fields of `Cloudflare`, Discord and others.
+#[rustfmt::skip]
+const BEFORE_THE_WAIT: [&str; 9] = [
+    "\"retrydelay", "x-ratelimit-reset", "try again in ", "retry in ", "retry after ", "wait ",
+    "\"retry_after\"", "\"retryafter\"", "\"retry_after_seconds\"",
+];
 
 /// Parses the wait that a body names, in its fields or in its words. Gateways quote both.
 fn parse_wait_in_body(body: &str, now: SystemTime) -> Option<Duration> {

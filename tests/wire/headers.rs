@@ -175,6 +175,10 @@ fn a_wait_that_only_the_body_names_is_read() {
         ("Try again in a few minutes. Or try again in 3s", Some(3.0)),
         ("Please upgrade your plan or wait 3 seconds for your limit to reset.", Some(3.0)),
         ("Please wait before you try again, or wait 2m", Some(120.0)),
+        (r#"{"error":{"message":"slow","retry_after":2}}"#, Some(2.0)),
+        (r#"{"retryAfter": "3"}"#, Some(3.0)),
+        (r#"{"retry_after_seconds":4,"retry_after":null}"#, Some(4.0)),
+        (r#"{"retry_after_ms":4000}"#, None),
         ("try again in -3s", None),
         ("Please try again later", None),
     ];
