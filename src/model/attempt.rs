@@ -151,8 +151,8 @@ impl Attempt {
         response: Response,
         progress: &mut (dyn FnMut(StreamProgress) + Send),
     ) -> Result<ModelReply, Fault> {
-        if let Some(kind) = unasked_compression(&response) {
-            return Err(Fault::new(kind, FailureStage::Status));
+        if let Some(why) = unread_compression(&response) {
+            return Err(Fault::new(invalid_response(why), FailureStage::Status));
         }
         let mut body = TimedBody::new(self, response);
         let broken = |kind| match self.mode {
@@ -401,21 +401,25 @@ impl<'a> TimedBody<'a> {
 async fn read_error_response(mut response: Response) -> Fault {
     let (status, headers) = (response.status().as_u16(), response.headers().clone());
     let mut body = Vec::new();
+    if let Some(why) = unread_compression(&response) {
+        return fault_of_response(status, &headers, why.as_bytes(), wall_clock());
+    }
     // The status is valid even if the body is slow or truncated.
     let _ = timeout(ERROR_TIME, read_body(&mut response, &mut body, ERROR_LIMIT)).await;
     body.truncate(ERROR_LIMIT);
     fault_of_response(status, &headers, &body, wall_clock())
 }
 
-/// The fault of a body in a compression that no request asks for. The client has removed the name
-/// of one that it decompresses.
-fn unasked_compression(response: &Response) -> Option<FaultKind> {
+/// Names the compression of a body that the client cannot decompress. It has removed the name of
+/// one that it decompresses.
+fn unread_compression(response: &Response) -> Option<String> {
+    const NAMES: [&str; 6] = ["br", "compress", "deflate", "gzip", "x-gzip", "zstd"];
+
     let name = response.headers().get(CONTENT_ENCODING)?.to_str().ok()?.trim();
-    let unread = ["br", "compress", "deflate", "zstd"];
-    unread.iter().any(|one| name.eq_ignore_ascii_case(one)).then(|| {
-        let why = format!("the body is compressed with {name}, which the request did not ask for");
-        invalid_response(why)
-    })
+    let is_compression = |one: &str| NAMES.iter().any(|name| one.trim().eq_ignore_ascii_case(name));
+    name.split(',')
+        .any(is_compression)
+        .then(|| format!("the body is compressed with {name}, which the request did not ask for"))
 }
 
 fn is_padding(byte: u8) -> bool {

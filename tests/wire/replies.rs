@@ -58,11 +58,13 @@ async fn a_json_reply_with_a_text_and_counts_as_texts_is_understood() {
 
 #[tokio::test]
 async fn a_body_in_a_compression_that_was_not_asked_for_is_named_as_that() {
-    for name in ["deflate", "br", "ZSTD"] {
+    for name in ["deflate", "br", "ZSTD", "GZIP", "gzip, br"] {
         let headers = format!("{JSON}content-encoding: {name}\r\n");
-        let fault = fault_of(answer(200, &headers, b"\x78\x9c\x01")).await;
-        let wanted = format!("the body is compressed with {name}, which the request did not");
-        assert!(fault.detail().starts_with(&wanted), "{fault:?}");
+        for status in [200, 400] {
+            let fault = fault_of(answer(status, &headers, b"\x78\x9c\x01")).await;
+            let wanted = format!("the body is compressed with {name}, which the request did not");
+            assert!(fault.detail().starts_with(&wanted), "{fault:?}");
+        }
     }
     let body = message(&json!([{ "type": "text", "text": "hi" }]), "end_turn");
     for name in ["identity", "utf-8", ""] {
