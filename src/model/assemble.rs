@@ -1,5 +1,6 @@
 //! Assembles the events of a stream into a reply. No I/O.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
@@ -463,8 +464,9 @@ impl ReplyAssembly {
             target.push_wtf8(piece);
             piece.len()
         } else {
-            let piece = piece.as_str().unwrap_or_default();
-            target.push(piece);
+            // Some gateways send arguments as an object in place of its text.
+            let piece = piece.as_str().map_or_else(|| piece.to_string().into(), Cow::Borrowed);
+            target.push(&piece);
             piece.len()
         };
         self.written.model_output += length as u64;
@@ -539,7 +541,13 @@ impl GrowingBlock {
                     // The text may be the arguments of the call.
                     return Err(invalid_response("text came for a tool call".to_owned()));
                 }
-                let input = if streamed { Value::String(json) } else { given.take() };
+                let is_given = given.as_object().is_some_and(|given| !given.is_empty());
+                // Some gateways give the arguments at the start, and empty ones after it.
+                let input = match json.trim() {
+                    "" => given.take(),
+                    "{}" | "null" if is_given => given.take(),
+                    _ => Value::String(json),
+                };
                 complete_tool_use(take(id), take(name), input, take(others))
             }
             Self::Other { value, json } => {
@@ -564,7 +572,7 @@ fn is_empty(delta: &Value) -> bool {
         Some("input_json_delta") => &delta["partial_json"],
         Some(_) | None => return false,
     };
-    piece.as_str().is_none_or(str::is_empty)
+    !piece.is_object() && piece.as_str().is_none_or(str::is_empty)
 }
 
 /// The index of the content block that an event belongs to. `None` if the event states none.

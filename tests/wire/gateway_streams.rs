@@ -4,7 +4,7 @@ use outlast::model::ModelReply;
 use outlast::model::answer::parse_message;
 use outlast::recovery::FaultKind;
 use outlast::transcript::Block;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::streams::{replay, tool_use};
 
@@ -225,6 +225,35 @@ fn blocks_are_told_apart_without_their_indices() {
         assert_eq!(with_index(index).expect("a reply").content, [Block::text("ok")], "{index}");
     }
     assert!(with_index("\"x\"").is_err());
+}
+
+/// Some gateways send arguments as an object in place of its text, or at the start of the block.
+#[test]
+fn arguments_may_be_an_object_or_come_at_the_start() {
+    let events = |given: &Value, pieces: &[Value]| {
+        let call = json!({ "type": "tool_use", "id": "toolu_1", "name": "Bash", "input": given });
+        let start = json!({ "type": "content_block_start", "index": 0, "content_block": call });
+        let deltas = pieces.iter().map(|piece| {
+            let delta = json!({ "type": "input_json_delta", "partial_json": piece });
+            json!({ "type": "content_block_delta", "index": 0, "delta": delta })
+        });
+        let lines = [start].into_iter().chain(deltas).map(|event| format!("data: {event}\n\n"));
+        lines.collect::<String>() + &stop(Some(0))
+    };
+    let (none, input) = (json!({}), json!({ "a": 1 }));
+    let text = |text: &str| json!(text);
+    for (given, pieces, wanted) in [
+        (&none, vec![input.clone()], &input),
+        (&input, vec![text("{}")], &input),
+        (&input, vec![text("null")], &input),
+        (&input, vec![text("")], &input),
+        (&none, vec![text("{}")], &none),
+        (&json!({ "b": 2 }), vec![text(r#"{"a":1}"#)], &input),
+    ] {
+        let reply = reply_of(&events(given, &pieces)).expect("a reply");
+        let call = tool_use("toolu_1", "Bash", wanted.clone());
+        assert_eq!(reply.content, [call], "{given} {pieces:?}");
+    }
 }
 
 /// Some gateways send text and thinking into blocks of another kind, or after their end.
