@@ -10,6 +10,7 @@ use serde_json::Value;
 use crate::connect_error::{ConnectRefusal, causes};
 use crate::json;
 use crate::recovery::{ErrorBody, FailureStage, Fault, FaultKind, Timer};
+use crate::sse::SseParser;
 
 use super::credentials::Secret;
 use super::error_body::{parse_error, truncate_message};
@@ -26,7 +27,7 @@ pub(super) fn fault_without_client(error: &HttpClientError) -> Box<Fault> {
 /// Converts a response with a status outside 2xx.
 pub fn fault_of_response(status: u16, headers: &HeaderMap, body: &[u8], now: SystemTime) -> Fault {
     let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
-    let value = json::read::<Value>(body).ok();
+    let value = json::read::<Value>(body).ok().or_else(|| event_data(body));
     let error = value.as_ref().and_then(|value| parse_error(value, status));
     let error_body = match &error {
         Some(_) if value.as_ref().is_some_and(|body| is_of_gateway(status, headers, body)) => {
@@ -36,7 +37,11 @@ pub fn fault_of_response(status: u16, headers: &HeaderMap, body: &[u8], now: Sys
         None if is_portal(status, headers, body) => ErrorBody::Portal,
         None => ErrorBody::Foreign,
     };
-    let foreign = || redirection(status, headers).unwrap_or_else(|| body_text(body));
+    let text = || match &value {
+        Some(Value::String(text)) => text.clone(),
+        Some(_) | None => body_text(body),
+    };
+    let foreign = || redirection(status, headers).unwrap_or_else(text);
     let mut kind = error.unwrap_or_else(|| refusal_kind(status, foreign()));
     if let FaultKind::Refused { label, .. } = &mut kind
         && label.is_empty()
@@ -53,6 +58,13 @@ pub fn fault_of_response(status: u16, headers: &HeaderMap, body: &[u8], now: Sys
     fault
 }
 
+/// The error in a stream of events: some gateways answer so with any status.
+fn event_data(body: &[u8]) -> Option<Value> {
+    let mut events = Vec::new();
+    SseParser::default().push(&[body, b"\n\n"].concat(), &mut events).ok()?;
+    events.iter().find_map(|event| json::read_str(&event.data).ok())
+}
+
 fn refusal_kind(status: u16, message: String) -> FaultKind {
     FaultKind::Refused {
         status,
@@ -62,10 +74,16 @@ fn refusal_kind(status: u16, message: String) -> FaultKind {
     }
 }
 
-/// Converts a non-JSON body: the title of an HTML page, or the text itself.
-pub(super) fn body_text(body: &[u8]) -> String {
-    let body = String::from_utf8_lossy(body);
+/// Converts a non-JSON body: the title of an HTML page, the message of an XML document, or the text
+/// itself.
+pub(super) fn body_text(bytes: &[u8]) -> String {
+    let is_control = |letter: char| letter.is_control() && !letter.is_whitespace();
+    let body = String::from_utf8_lossy(bytes);
     let body = body.trim();
+    let is_binary = body.contains(char::REPLACEMENT_CHARACTER) && body.contains(is_control);
+    if is_binary {
+        return format!("{} bytes that are not text", bytes.len());
+    }
     if !body.starts_with('<') {
         return body.to_owned();
     }
@@ -75,8 +93,14 @@ pub(super) fn body_text(body: &[u8]) -> String {
         let end = start + lower[start..].find(close)?;
         Some(body[start..end].trim().to_owned()).filter(|text| !text.is_empty())
     };
-    let title = between("<title>", "</title>").or_else(|| between("<h1>", "</h1>"));
-    title.map_or_else(|| "an HTML page".to_owned(), |title| format!("{title} (an HTML page)"))
+    let is_xml = lower.starts_with("<?xml") || lower.starts_with("<error");
+    let (tags, what) = if is_xml {
+        ([("<message>", "</message>"), ("<code>", "</code>")], "an XML document")
+    } else {
+        ([("<title>", "</title>"), ("<h1>", "</h1>")], "an HTML page")
+    };
+    let title = tags.iter().find_map(|(open, close)| between(open, close));
+    title.map_or_else(|| what.to_owned(), |title| format!("{title} ({what})"))
 }
 
 /// True if a body with only a message comes from a gateway that has no route for the request, or

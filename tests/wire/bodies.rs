@@ -512,6 +512,23 @@ fn a_page_is_told_by_its_title() {
 }
 
 #[test]
+fn an_error_in_xml_in_an_event_or_as_a_text_is_told_by_its_words() {
+    let xml =
+        "<?xml version=\"1.0\"?><Error><Code>Denied</Code><Message>by policy</Message></Error>";
+    let error = r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#;
+    for (body, wanted) in [
+        (xml, "by policy (an XML document)"),
+        ("<Error><Code>Denied</Code></Error>", "Denied (an XML document)"),
+        (&format!("event: error\ndata: {error}\n\n"), "Overloaded"),
+        ("\"a bad thing\"", "a bad thing"),
+    ] {
+        assert_eq!(answered(400, body.as_bytes()).detail(), wanted);
+    }
+    let compressed = answered(400, b"\x1f\x8b\x08\0\xff\x02");
+    assert_eq!(compressed.detail(), "6 bytes that are not text");
+}
+
+#[test]
 fn amazon_names_its_requests_in_a_header_of_its_own() {
     let mut headers = HeaderMap::new();
     headers.insert("x-amzn-requestid", HeaderValue::from_static("158a2e26"));
