@@ -66,6 +66,8 @@ pub struct ReplyAssembly {
     keys: BTreeMap<u64, u64>,
     ids: ToolIds,
     written: Written,
+    /// True if an event of another API came.
+    has_unknown: bool,
 }
 
 /// The number of content bytes received.
@@ -125,6 +127,11 @@ impl ReplyAssembly {
     pub fn is_whole(&self) -> bool {
         let ended = self.slots.values().all(|slot| matches!(slot, BlockSlot::Closed(_)));
         self.ended || (ended && self.stop_reason.is_some() && self.has_final_count)
+    }
+
+    /// True if events came, but none of a message.
+    pub fn is_foreign(&self) -> bool {
+        self.has_unknown && self.received.is_none() && self.stop_reason.is_none()
     }
 
     /// The number of bytes the model wrote: text, thinking and arguments.
@@ -235,7 +242,8 @@ impl ReplyAssembly {
                     self.stop_reason = Some(reason.to_owned());
                 }
             }
-            _ => {}
+            "content_block_stop" => {}
+            _ => self.has_unknown = true,
         }
         Ok(())
     }

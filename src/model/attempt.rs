@@ -21,6 +21,8 @@ use super::transport::{ConnectionMade, read_body};
 /// Limits on reading the body of an error: size in bytes, and time.
 const ERROR_LIMIT: usize = 64 * 1024;
 const ERROR_TIME: Duration = Duration::from_secs(5);
+/// The most bytes of a foreign body that are quoted.
+const OPENING_BYTES: usize = 200;
 /// Maximum size of a reply, in bytes. Far above any output limit, and below any memory limit.
 const REPLY_LIMIT: usize = 64 * 1024 * 1024;
 /// Maximum wait for the end of the stream after its last event. Only a connection whose stream was
@@ -219,6 +221,7 @@ impl Attempt {
         let mut assembly = ReplyAssembly::default();
         let mut first_token = None;
         let mut piece = std::mem::take(&mut body.read_ahead);
+        let opening = piece[..piece.len().min(OPENING_BYTES)].to_vec();
         'stream: loop {
             let mut ready = Vec::new();
             let pushed = frames.push(&piece, &mut ready);
@@ -251,8 +254,9 @@ impl Attempt {
                 // The reply is complete without the missing event.
                 Ok(None) | Err(_) if assembly.is_whole() => break,
                 Ok(None) => {
-                    let torn = torn_stream("the stream ended before its last event");
-                    return Err(fault_at_stage(&assembly, torn));
+                    let is_foreign = frames.is_foreign(&opening) || assembly.is_foreign();
+                    let kind = if is_foreign { foreign_body(&opening) } else { cut_stream() };
+                    return Err(fault_at_stage(&assembly, kind));
                 }
                 Err(kind) => return Err(fault_at_stage(&assembly, kind)),
             };
@@ -285,6 +289,17 @@ fn fault_at_stage(assembly: &ReplyAssembly, kind: FaultKind) -> Fault {
 
 fn torn_stream(detail: &str) -> FaultKind {
     FaultKind::TornStream { detail: detail.to_owned() }
+}
+
+fn cut_stream() -> FaultKind {
+    torn_stream("the stream ended before its last event")
+}
+
+/// The fault of a complete body that is neither a message nor a stream of one: the text of a proxy,
+/// or the reply of another API.
+fn foreign_body(opening: &[u8]) -> FaultKind {
+    let opening = String::from_utf8_lossy(opening);
+    invalid_response(format!("the body is not of the Messages API: {opening:?}"))
 }
 
 /// A response body, read under the timers.

@@ -204,6 +204,25 @@ async fn a_body_that_is_neither_reply_nor_error_is_a_bad_response() {
     }
 }
 
+/// A proxy may answer with status 200, and an address may be that of another API.
+#[tokio::test]
+async fn a_text_or_a_stream_of_another_api_is_quoted_and_not_a_broken_connection() {
+    let chunk = "data: {\"object\":\"chat.completion.chunk\",\"choices\":[]}\n\ndata: [DONE]\n\n";
+    let foreign = ["upstream connect error", chunk];
+    let start = "data: {\"type\":\"message_start\",\"message\":{\"id\":\"m\"}}\n\n";
+    let torn = ["event: mess", ": keepalive\n\n", "data: [DONE]\n\n", start];
+    for body in foreign {
+        let fault = fault_of(answer(200, "content-type: text/plain\r\n", body.as_bytes())).await;
+        assert_eq!(classify(&fault).class, ErrorClass::BadResponse, "{fault:?}");
+        let wanted = format!("the body is not of the Messages API: {body:?}");
+        assert_eq!(fault.detail(), wanted);
+    }
+    for body in torn {
+        let fault = fault_of(stream(body.as_bytes())).await;
+        assert_eq!(classify(&fault).class, ErrorClass::ConnectionError, "{fault:?}");
+    }
+}
+
 /// Something on the way answered in place of the service. Its title says what.
 #[tokio::test]
 async fn an_html_page_is_detected_regardless_of_content_type() {

@@ -38,6 +38,14 @@ impl StreamParser {
         }
     }
 
+    /// True if a body that begins like this is no stream of events.
+    pub(in super::super) fn is_foreign(&self, opening: &[u8]) -> bool {
+        const FIELDS: [&[u8]; 5] = [b":", b"data", b"event", b"id", b"retry"];
+
+        let is_field = |field: &&[u8]| opening.starts_with(field) || field.starts_with(opening);
+        matches!(self, Self::Sse(_)) && !FIELDS.iter().any(is_field)
+    }
+
     /// Appends every event that `bytes` complete to `events`.
     pub(in super::super) fn push(
         &mut self,
