@@ -163,10 +163,13 @@ impl Attempt {
         };
         let invalid = |kind| Fault::new(kind, FailureStage::Status);
         let first = loop {
-            // Skips a byte-order mark and blank lines.
-            if let Some(byte) = body.read_ahead.iter().find(|byte| !is_padding(**byte)) {
-                break *byte;
+            // Skips a byte-order mark and blank lines. They are dropped: a compressed body may have
+            // millions, and each piece would be searched again with every further one.
+            if let Some(at) = body.read_ahead.iter().position(|byte| !is_padding(*byte)) {
+                body.read_ahead.drain(..at);
+                break body.read_ahead[0];
             }
+            body.read_ahead.clear();
             let piece = body.next(progress).await.map_err(broken)?;
             let piece = piece.ok_or_else(|| match self.mode {
                 ReplyMode::Streaming => {

@@ -1,6 +1,7 @@
 //! What comes where a stream or a JSON reply was expected, over a real socket.
 
 use std::io::Write as _;
+use std::time::{Duration, Instant};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -221,6 +222,23 @@ async fn a_text_or_a_stream_of_another_api_is_quoted_and_not_a_broken_connection
         let fault = fault_of(stream(body.as_bytes())).await;
         assert_eq!(classify(&fault).class, ErrorClass::ConnectionError, "{fault:?}");
     }
+}
+
+/// A compressed body of some kilobytes may begin with millions of blanks.
+#[tokio::test]
+async fn blanks_before_a_reply_are_searched_once() {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    for _ in 0..32 {
+        encoder.write_all(&[b' '; 1 << 20]).expect("it is memory");
+    }
+    encoder.write_all(b"\n\n").expect("it is memory");
+    encoder.write_all(&recorded("streams/text.sse")).expect("it is memory");
+    let packed = encoder.finish().expect("it is memory");
+    let server = Server::answering(answer(200, "content-encoding: gzip\r\n", &packed)).await;
+    let begun = Instant::now();
+    ask(&client(&server.url), STREAMING).await.expect("a reply");
+    // It takes a fraction of a second. With a search of all blanks at every piece, minutes.
+    assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
 }
 
 /// Something on the way answered in place of the service. Its title says what.
