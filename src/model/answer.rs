@@ -99,12 +99,14 @@ pub fn parse_message(body: &[u8]) -> Result<ModelReply, FaultKind> {
 }
 
 /// The content blocks of a message. The API accepts a text in place of them in requests, and some
-/// gateways answer with one.
+/// gateways answer with one, with a single block, or with null for none.
 fn content_blocks(message: &Value) -> Option<Cow<'_, [Value]>> {
     match message.get("content")? {
         Value::Array(blocks) => Some(Cow::Borrowed(blocks)),
         Value::String(text) => Some(Cow::Owned(vec![json!({ "type": "text", "text": text })])),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => None,
+        block @ Value::Object(_) => Some(Cow::Borrowed(std::slice::from_ref(block))),
+        Value::Null => Some(Cow::Borrowed(&[])),
+        Value::Bool(_) | Value::Number(_) => None,
     }
 }
 
@@ -167,6 +169,9 @@ fn complete_block(value: Value, ids: &mut ToolIds) -> Result<CompletedBlock, Fau
         let id = ids.make_unique(value["id"].as_str().unwrap_or_default());
         let (name, input) = (text_of(&value["name"]), value["input"].clone());
         return Ok(complete_tool_use(id, name, input, other_fields(&value)));
+    }
+    if kind == "text" && value.get("text") == Some(&Value::Null) {
+        return Ok(CompletedBlock::Blank);
     }
     match serde_json::from_value(value) {
         Ok(Block::Text { text }) if text.trim().is_empty() => Ok(CompletedBlock::Blank),

@@ -46,9 +46,13 @@ impl ErrorFields {
         let value = value.as_array().and_then(|list| list.first()).unwrap_or(value);
         let depth = depth.checked_sub(1)?;
         let error = match &value["error"] {
-            nested @ Value::Object(_) => nested,
+            nested @ Value::Object(fields) if !fields.is_empty() => nested,
             Value::String(message) => return Some(Self::from_text(message, value, depth)),
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => value,
+            Value::Null
+            | Value::Bool(_)
+            | Value::Number(_)
+            | Value::Array(_)
+            | Value::Object(_) => value,
         };
         let nested = !std::ptr::eq(error, value);
         if !nested && value["role"].is_string() {

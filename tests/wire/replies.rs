@@ -241,6 +241,27 @@ async fn blanks_before_a_reply_are_searched_once() {
     assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
 }
 
+#[tokio::test]
+async fn an_empty_error_beside_a_reply_is_none() {
+    let text = "{\"content\":\"hi\",\"stop_reason\":\"end_turn\",\"error\":{}}";
+    let server = Server::answering(answer(200, JSON, text.as_bytes())).await;
+    ask(&client(&server.url), WHOLE).await.expect("a reply");
+}
+
+#[tokio::test]
+async fn the_content_of_a_reply_may_be_one_block_or_null() {
+    let text = json!({ "type": "text", "text": "hi" });
+    for (content, wanted) in [
+        (text.clone(), vec![Block::text("hi")]),
+        (json!([{ "type": "text", "text": null }, text]), vec![Block::text("hi")]),
+        (json!(null), vec![]),
+    ] {
+        let server = Server::answering(answer(200, JSON, &message(&content, "end_turn"))).await;
+        let answer = ask(&client(&server.url), WHOLE).await.expect("a reply");
+        assert_eq!(answer.content, wanted, "{content}");
+    }
+}
+
 /// Something on the way answered in place of the service. Its title says what.
 #[tokio::test]
 async fn an_html_page_is_detected_regardless_of_content_type() {
