@@ -90,12 +90,13 @@ impl ServerMessage {
         messages
     }
 
-    /// Finds an answer behind other output of the same line, such as a progress bar. Other messages
-    /// are ignored, since logs quote them.
+    /// Finds an answer between other output of the same line, such as a progress bar or the codes of
+    /// colours. Other messages are ignored, since logs quote them.
     pub(super) fn find_answer(line: &[u8]) -> Option<Self> {
         let text = &line[memchr::memmem::find(line, b"{\"")?..];
         memchr::memmem::find(text, b"\"jsonrpc\"")?;
-        let message = Self::from_value(json::read(text).ok()?)?;
+        let (value, _) = first_value(&json::decode(text))?;
+        let message = Self::from_value(value)?;
         matches!(message, Self::Response { .. }).then_some(message)
     }
 

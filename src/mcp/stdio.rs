@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use serde::de::IgnoredAny;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::sync::mpsc;
@@ -26,6 +27,13 @@ const LONGEST_LINE: usize = 32 << 20;
 
 /// The most bytes of invalid lines between two messages.
 const MOST_GARBAGE: usize = 8 << 20;
+
+/// The most bytes of an incomplete message that are parsed at each line that may be its last one;
+/// above that, only at lines that are indented as its first one.
+const PARSED_ANYWHERE_MAX: usize = 1 << 20;
+
+/// The most bytes that are parsed for one message over several lines.
+const PARSED_MAX: usize = 64 << 20;
 
 /// The most bytes of a server's other output that are kept.
 const OUTPUT_BYTES_MAX: usize = 4096;
@@ -281,13 +289,13 @@ async fn read(
 
 async fn read_messages(stdout: impl AsyncRead + Unpin, inbox: &Inbox, output: &ServerOutput) {
     let mut stdout = BufReader::with_capacity(64 << 10, stdout);
-    let (mut line, mut garbage) = (Vec::new(), 0);
+    let (mut line, mut garbage, mut open) = (Vec::new(), 0, OpenMessage::default());
     loop {
         line.clear();
         // With the line feed.
         let limit = u64::try_from(LONGEST_LINE + 1).unwrap_or(u64::MAX);
         match (&mut stdout).take(limit).read_until(b'\n', &mut line).await {
-            Ok(0) | Err(_) => return,
+            Ok(0) | Err(_) => return output.append(&open.text),
             Ok(_) if line.len() > LONGEST_LINE && !line.ends_with(b"\n") => {
                 output.set_fault("it sent a message that is longer than 32 MiB");
                 return;
@@ -297,13 +305,15 @@ async fn read_messages(stdout: impl AsyncRead + Unpin, inbox: &Inbox, output: &S
         if line.iter().all(u8::is_ascii_whitespace) {
             continue;
         }
-        let permit = inbox.reserve(line.len()).await;
+        let permit = inbox.reserve(open.text.len() + line.len()).await;
         let mut messages = ServerMessage::parse_all(&line);
         if messages.is_empty() {
             messages.extend(ServerMessage::find_answer(&line));
         }
         if messages.is_empty() {
-            output.append(&line);
+            messages = open.add(&line, output);
+        }
+        if messages.is_empty() {
             garbage += line.len();
             if garbage > MOST_GARBAGE {
                 output.set_fault("it prints lines that are not messages");
@@ -312,10 +322,57 @@ async fn read_messages(stdout: impl AsyncRead + Unpin, inbox: &Inbox, output: &S
             continue;
         }
         garbage = 0;
+        open.end(output);
         if !inbox.put_all(messages, permit).await {
             return;
         }
     }
+}
+
+/// The lines of an object that is not complete yet: some servers print messages over several lines.
+#[derive(Debug, Default)]
+struct OpenMessage {
+    text: Vec<u8>,
+    /// The bytes that were parsed in vain, since the object was not complete.
+    parsed: usize,
+}
+
+impl OpenMessage {
+    /// Adds a line that is not a message of its own. Returns the messages that it completes. Text
+    /// that is not a message is added to `output`.
+    fn add(&mut self, line: &[u8], output: &ServerOutput) -> Vec<ServerMessage> {
+        if self.text.is_empty() && !line.trim_ascii_start().starts_with(b"{") {
+            output.append(line);
+            return Vec::new();
+        }
+        self.text.extend_from_slice(line);
+        let is_outermost = indentation(line) <= indentation(&self.text);
+        let may_parse = is_outermost || self.parsed < PARSED_ANYWHERE_MAX;
+        if !may_parse || !line.trim_ascii_end().ends_with(b"}") {
+            return Vec::new();
+        }
+        let parsed = serde_json::from_slice::<IgnoredAny>(&self.text);
+        if parsed.is_err_and(|error| error.is_eof()) && self.parsed < PARSED_MAX {
+            self.parsed += self.text.len();
+            return Vec::new();
+        }
+        let messages = ServerMessage::parse_all(&self.text);
+        if !messages.is_empty() {
+            self.text.clear();
+        }
+        self.end(output);
+        messages
+    }
+
+    /// Begins anew.
+    fn end(&mut self, output: &ServerOutput) {
+        output.append(&self.text);
+        *self = Self::default();
+    }
+}
+
+fn indentation(line: &[u8]) -> usize {
+    line.len() - line.trim_ascii_start().len()
 }
 
 #[cfg(test)]
@@ -395,6 +452,42 @@ mod tests {
             panic!("{second:?}");
         };
         assert!(id == 8 && error.message.contains("cannot be read"), "{error:?}");
+    }
+
+    #[tokio::test]
+    async fn a_message_over_several_lines_is_read_between_other_lines() {
+        let (_pipes, mut server, mut received, _running) = connected(sink());
+        let answer = |id: u64| json!({ "jsonrpc": "2.0", "id": id, "result": { "a": [{}, {}] } });
+        let pretty = |id| serde_json::to_string_pretty(&answer(id)).expect("JSON");
+        let several = [
+            pretty(1).replace('\n', "\r\n"),
+            "config {\n  {\n\"a\": 1,\n".to_owned() + &answer(2).to_string(),
+            "{ not: 'JSON',\n}\n".to_owned() + &pretty(3),
+            answer(4).to_string().replace(",\"result", ",\n \"result"),
+            "\u{1b}[32m".to_owned() + &answer(5).to_string() + "\u{1b}[0m",
+        ];
+        let lines = several.join("\n") + "\n";
+        server.write_all(lines.as_bytes()).await.expect("the transport reads");
+        for id in 1..=5_u64 {
+            let message = received.recv().await.expect("an answer").message;
+            let result = Ok(answer(id)["result"].clone());
+            assert_eq!(message, ServerMessage::Response { id: json!(id), outcome: result });
+        }
+    }
+
+    #[test]
+    fn an_object_that_never_ends_is_parsed_only_so_often() {
+        let (mut open, output) = (OpenMessage::default(), ServerOutput::default());
+        open.add(b"{\"a\":[\n", &output);
+        for _ in 0..20_000 {
+            open.add(b"  {},{}\n", &output);
+        }
+        let size = open.text.len();
+        assert!(open.parsed < PARSED_ANYWHERE_MAX + size, "{} for {size}", open.parsed);
+        for _ in 0..2_000 {
+            open.add(b"{},{}\n", &output);
+        }
+        assert!(open.parsed < PARSED_MAX + size, "{} for {size}", open.parsed);
     }
 
     #[test]
