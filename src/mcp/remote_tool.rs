@@ -86,9 +86,11 @@ pub(super) fn convert_tools(server: &str, listed: &[Value]) -> (Vec<RemoteTool>,
         own_names.insert(name);
         tools.push(tool);
     }
-    if listed.len() > MOST_TOOLS {
-        let more = listed.len() - MOST_TOOLS;
-        warnings.push(format!("{more} more than {MOST_TOOLS} are left out"));
+    if let Some(first) = listed.get(MOST_TOOLS) {
+        let (name, more) = (&first["name"], listed.len() - MOST_TOOLS - 1);
+        warnings.push(format!(
+            "{name} and {more} after it are left out: {MOST_TOOLS} of a server are offered"
+        ));
     }
     (tools, warnings)
 }

@@ -4,7 +4,7 @@
 use serde_json::{Map, Value, json};
 
 use super::schema_drafts;
-use crate::json::{ReferenceFault, VALUES, check_references};
+use crate::json::{VALUES, check_references};
 
 /// The largest schema that is passed on, in bytes.
 const LARGEST: usize = 64 << 10;
@@ -14,6 +14,9 @@ const DEEPEST: usize = 64;
 
 /// The longest property name that the API accepts.
 const LONGEST_PROPERTY: usize = 64;
+
+/// The most references that are removed from a schema.
+const REMOVED_MAX: usize = 100;
 
 /// Larger bounds are removed: inference servers that compile schemas to grammars fail on them. The
 /// tool's own server enforces its bounds itself.
@@ -55,15 +58,20 @@ pub(super) fn prepare_schema(schema: &Value) -> Result<Value, &'static str> {
     if !jsonschema::draft202012::meta::is_valid(&schema) {
         return Err("its input schema is not valid JSON Schema (draft 2020-12)");
     }
-    match check_references(&schema).err().map(|bad| bad.fault) {
-        None => Ok(schema),
-        Some(ReferenceFault::Circular) => {
-            Err("a reference in its input schema leads back to itself")
-        }
-        Some(ReferenceFault::Missing | ReferenceFault::OtherDocument) => {
-            Err("a reference in its input schema leads nowhere in it")
-        }
+    remove_bad_references(&mut schema)?;
+    Ok(schema)
+}
+
+/// Removes references that lead nowhere, or back to themselves: the API rejects them, and without
+/// them the schema allows any value there. The tool's own server checks what it gets.
+fn remove_bad_references(schema: &mut Value) -> Result<(), &'static str> {
+    for _ in 0..REMOVED_MAX {
+        let Err(bad) = check_references(schema) else { return Ok(()) };
+        let (place, keyword) = bad.pointer.rsplit_once('/').unwrap_or_default();
+        let members = schema.pointer_mut(place).and_then(Value::as_object_mut);
+        members.and_then(|members| members.remove(keyword));
     }
+    Err("many references in its input schema lead nowhere in it")
 }
 
 fn check_size(schema: &Value) -> Result<(), &'static str> {
@@ -133,11 +141,25 @@ mod tests {
             with(json!({ "a": { "required": "b" } })),
             with(json!({ "a": { "description": "x".repeat(LARGEST) } })),
             with(json!({ "a": nested })),
-            with(json!({ "a": { "$ref": "#/properties/a" } })),
-            with(json!({ "a": { "$ref": "other.json" } })),
+            with((0..101).map(|at| (format!("a{at}"), json!({ "$ref": "#/x" }))).collect()),
         ] {
             assert!(prepare_schema(&bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn references_that_lead_nowhere_are_removed() {
+        for target in ["#/properties/a", "other.json", "#/$defs/missing"] {
+            let schema = |rest: Value| json!({ "type": "object", "properties": { "a": rest } });
+            let bad = schema(json!({ "$ref": target, "description": "d" }));
+            assert_eq!(prepare_schema(&bad), Ok(schema(json!({ "description": "d" }))), "{target}");
+        }
+        let good = json!({
+            "type": "object",
+            "properties": { "a": { "$ref": "#/$defs/b" } },
+            "$defs": { "b": { "type": "string" } },
+        });
+        assert_eq!(prepare_schema(&good), Ok(good));
     }
 
     #[test]
