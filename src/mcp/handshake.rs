@@ -102,7 +102,11 @@ async fn initialize(peer: &Peer, client: &Value, abilities: &Value) -> Result<Va
     }
     // A server that names no version has not refused the one that was asked for.
     peer.transport().set_version(answer["protocolVersion"].as_str().unwrap_or(asked));
-    peer.notify("notifications/initialized").await?;
+    match peer.notify("notifications/initialized").await {
+        // Servers without a handler of it refuse it. Whether they serve is shown by a request.
+        Ok(()) | Err(RequestFault::Exchange(ExchangeFault::Status(..))) => {}
+        Err(fault) => return Err(fault),
+    }
     peer.set_context(Map::new());
     peer.transport().listen();
     Ok(answer)

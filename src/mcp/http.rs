@@ -2,6 +2,7 @@
 //! answer as JSON or as a stream of events. Messages that the server sends on its own come in such
 //! streams, too, or in one that is opened for them.
 
+use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -12,7 +13,8 @@ use reqwest::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::sse::{SseEvent, SseParser};
+use crate::json;
+use crate::sse::{EventTooLarge, SseEvent, SseParser};
 
 use super::call_error::{ExchangeFault, connection_broken, is_session_error, is_session_lost};
 use super::request_headers::ArgumentHeaders;
@@ -195,12 +197,11 @@ impl HttpSession {
         match content_type(&response).as_str() {
             kind if kind.starts_with(JSON) => self.take_json(response, id).await,
             EVENTS => self.take_events(response, id).await,
-            // Web servers and gateways label JSON so if the program sets no type.
-            kind @ ("" | "text/plain") => match self.take_json(response, id).await {
+            // Web servers and gateways label JSON in many ways if the program sets no type.
+            kind => match self.take_json(response, id).await {
                 Err(ExchangeFault::InvalidAnswer(_)) => Err(self.foreign_type(kind)),
                 taken => taken,
             },
-            other => Err(self.foreign_type(other)),
         }
     }
 
@@ -402,14 +403,32 @@ impl HttpSession {
         id: Option<u64>,
     ) -> Result<StreamEnd, ExchangeFault> {
         let (mut events, mut messages) = (Vec::new(), 0);
+        // A body that is JSON, although it is labelled as events.
+        let mut object = Vec::new();
         loop {
             let bytes = response.chunk().await.ok();
             let is_end = !matches!(bytes, Some(Some(_)));
             match bytes {
-                Some(Some(bytes)) => parser.push(&bytes, &mut events),
+                Some(Some(bytes)) => {
+                    if messages == 0 && (!object.is_empty() || bytes.starts_with(b"{")) {
+                        object.extend_from_slice(&bytes);
+                    }
+                    let pushed = parser.push(&bytes, &mut events);
+                    if object.len() > ANSWER_BYTES_MAX {
+                        Err(EventTooLarge(ANSWER_BYTES_MAX))
+                    } else {
+                        pushed
+                    }
+                }
                 // Some servers leave out the line that ends the last event. The event may also be
                 // cut, so that the stream is continued at the one before it.
-                Some(None) if id.is_some() => parser.clone().push(b"\n\n", &mut events),
+                Some(None) if id.is_some() => {
+                    let data = json::decode(&mem::take(&mut object)).into_owned();
+                    events.extend(
+                        (!data.is_empty()).then(|| SseEvent { data, ..SseEvent::default() }),
+                    );
+                    parser.clone().push(b"\n\n", &mut events)
+                }
                 Some(None) | None => Ok(()),
             }
             .map_err(|_| too_large())?;

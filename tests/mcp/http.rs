@@ -81,8 +81,11 @@ async fn http_with(mode: &str, change: impl FnOnce(&mut HttpAddress, &Path)) -> 
 #[tokio::test]
 async fn a_server_over_http_is_like_any_other() {
     // Web servers and gateways send JSON whose type the program does not set as text, or without
-    // one. Some servers send events as JSON, or without the line that ends the last one.
-    for mode in ["well", "plain", "typeless", "labelled", "unended"] {
+    // one. Some servers send events as JSON, or without the line that ends the last one, or JSON as
+    // events, and some refuse the notification of the handshake.
+    for mode in
+        ["well", "plain", "typeless", "octets", "labelled", "unended", "mislabelled", "unnotified"]
+    {
         let http = http(mode).await;
         let bench = http.bench.ready().await;
         assert_eq!(words(&bench.call("echo", "hi").await), "echo: hi", "{mode}");

@@ -377,7 +377,8 @@ def serve_http():
             if body and ARGUMENT in ("unended", "labelled"):
                 body = b"event: message\ndata: " + body + b"\n"
             kinds = {"typeless": None, "plain": "text/plain; charset=utf-8",
-                     "unended": "text/event-stream"}
+                     "unended": "text/event-stream", "mislabelled": "text/event-stream",
+                     "octets": "application/octet-stream"}
             kind = kinds.get(ARGUMENT, "application/json")
             if kind:
                 self.send_header("Content-Type", kind)
@@ -520,7 +521,7 @@ def serve_http():
                 result = {"jsonrpc": "2.0", "id": ident, "result": answer(message)}
                 return self.reply(200, result, Mcp_Session_Id=session)
             if ident is None:
-                return self.reply(202, None)
+                return self.reply(501 if ARGUMENT == "unnotified" else 202, None)
             if method == "tools/call":
                 calls.append(self.headers.get("Mcp-Session-Id"))
                 if ARGUMENT == "revoked":
