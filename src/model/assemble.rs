@@ -161,6 +161,8 @@ impl ReplyAssembly {
         }
         let (value, is_split) = match read_value(data, "an event") {
             Err(_) if is_foreign(frame) => return Ok(AssemblyStep::Idle),
+            // Some proxies report an error as a text.
+            Err(_) if frame.event == "error" => (json!({ "error": data }), false),
             read => read?,
         };
         let kind = kind_of(frame, &value);

@@ -227,6 +227,21 @@ fn blocks_are_told_apart_without_their_indices() {
     assert!(with_index("\"x\"").is_err());
 }
 
+#[test]
+fn an_error_event_with_a_text_is_an_error_in_these_words() {
+    for (text, wanted) in [
+        ("upstream reset", "an error of unknown type: upstream reset"),
+        ("{\"message\": \"cut", "an error of unknown type: {\"message\": \"cut"),
+    ] {
+        let events = format!("event: error\ndata: {text}\n\n");
+        let error = reply_of(&events).expect_err("an error");
+        assert_eq!(error, FaultKind::InvalidContent { detail: wanted.to_owned() });
+    }
+    let error = reply_of("event: error\ndata: overloaded_error: try later\n\n");
+    let FaultKind::Refused { label, .. } = error.expect_err("an error") else { panic!("known") };
+    assert_eq!(label, "overloaded_error");
+}
+
 /// Some gateways send arguments as an object in place of its text, or at the start of the block.
 #[test]
 fn arguments_may_be_an_object_or_come_at_the_start() {
