@@ -6,7 +6,7 @@ use crate::agent::{RunCosts, RunOutcome};
 use crate::journal::JournalHealth;
 use crate::recovery::{
     ErrorClass, FailureStage, Fault, FaultKind, Interrupt, KEY_HELPER_FAILED, Money, RetryHint,
-    Shortfall, StopReason, Timer,
+    Shortfall, StopReason, TUNNEL_REFUSED, Timer,
 };
 use crate::text::shortened;
 
@@ -186,9 +186,7 @@ fn describe(outcome: &RunOutcome) -> Option<(String, &'static str)> {
         StopReason::EmptyResponse => return Some(owned(class_advice(ErrorClass::EmptyResponse))),
         StopReason::Refusal => return Some(owned(class_advice(ErrorClass::Refusal))),
         // The fault names the proxy, and the variable to correct.
-        StopReason::ModelError(_)
-            if outcome.fault().is_some_and(|fault| fault.status() == Some(407)) =>
-        {
+        StopReason::ModelError(_) if outcome.fault().is_some_and(is_refused_by_proxy) => {
             ("a proxy on the way refused the request".to_owned(), "")
         }
         // A reply that stays paused has no fault.
@@ -204,6 +202,13 @@ fn describe(outcome: &RunOutcome) -> Option<(String, &'static str)> {
         StopReason::ModelError(class) => return Some(owned(call_advice(class, outcome))),
     };
     Some((what, advice))
+}
+
+/// True if a proxy refused the request for good. What it says on a temporary fault of its own is
+/// about the service.
+fn is_refused_by_proxy(fault: &Fault) -> bool {
+    let FaultKind::Refused { status, code, .. } = &fault.kind else { return false };
+    *status == 407 || code == TUNNEL_REFUSED && *status < 500
 }
 
 fn context_full(outcome: &RunOutcome) -> String {

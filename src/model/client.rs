@@ -16,7 +16,7 @@ use serde_json::json;
 use crate::connect_error::REFUSED_TUNNEL;
 use crate::recovery::{
     CallPurpose, ConnectionChoice, EndpointStatus, ErrorBody, ErrorClass, FailureStage, Fault,
-    FaultKind, ModelCall, OptionalField, classify,
+    FaultKind, ModelCall, OptionalField, TUNNEL_REFUSED, classify,
 };
 
 use super::answer::{ModelReply, StreamProgress};
@@ -332,9 +332,6 @@ impl Transport for ModelClient {
         self.account.limit_of(model)
     }
 }
-
-/// The error code of a refused tunnel, whose message names the proxy already.
-const TUNNEL_REFUSED: &str = "proxy_tunnel_refused";
 
 /// The value of the header `x-outlast-source`, which gateways use for accounting.
 fn source_header(purpose: CallPurpose) -> &'static str {

@@ -173,6 +173,20 @@ async fn rejected_proxy_credentials_are_final_and_name_the_setting() {
     }
 }
 
+/// The credential of the service has nothing to do with it.
+#[tokio::test]
+async fn a_proxy_that_denies_a_host_is_named_as_the_cause() {
+    let refusal = Some("403 Filtered");
+    let proxy = Proxy::start(ProxyBehavior { wants: None, answer: answer(), refusal, hold: None });
+    let ended = trial(&proxy, "").args(["--max-retries=0", "Say hello."]).run().await;
+    let line = failed(&ended, 77, "auth_error");
+    let address = format!("the proxy {}, which HTTPS_PROXY names", proxy.address);
+    for words in ["a proxy on the way refused the request", &address, "Filtered"] {
+        assert!(line.contains(words), "{line}");
+    }
+    assert!(!line.contains("credential"), "{line}");
+}
+
 #[tokio::test]
 async fn an_unreachable_proxy_is_named() {
     let (_taken, address) = dead_end();

@@ -46,6 +46,9 @@ pub enum ErrorBody {
 /// The error code of a missing credential if the helper command that prints the API key failed.
 pub const KEY_HELPER_FAILED: &str = "api_key_helper_failed";
 
+/// The error code of a tunnel that a proxy refuses, whose message names the proxy already.
+pub const TUNNEL_REFUSED: &str = "proxy_tunnel_refused";
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FaultKind {
     /// The service answered with an error: on the status line, or inside a stream (then the

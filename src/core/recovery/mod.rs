@@ -57,7 +57,9 @@ pub use failure::{
     AvailableMitigations, EndpointStatus, Failure, FailureStage, RetryAfter, RetryAfterSource,
     RetryHint,
 };
-pub use fault::{ClassifiedFault, ErrorBody, Fault, FaultKind, KEY_HELPER_FAILED, Timer};
+pub use fault::{
+    ClassifiedFault, ErrorBody, Fault, FaultKind, KEY_HELPER_FAILED, TUNNEL_REFUSED, Timer,
+};
 pub use left_off::{LeftOff, NewDemands};
 pub use limits::{FastMode, Limits, OutputCaps, Persistence, QuerySource, WorkWait};
 pub use loop_detector::{LoopDetector, LoopLimits, LoopStatus};
