@@ -469,7 +469,7 @@ mod tests {
         let lines = several.join("\n") + "\n";
         server.write_all(lines.as_bytes()).await.expect("the transport reads");
         for id in 1..=5_u64 {
-            let message = tokio::time::timeout(Duration::from_secs(60), received.recv()).await;
+            let message = tokio::time::timeout(Duration::from_mins(1), received.recv()).await;
             let message = message.expect("in time").expect("an answer").message;
             let result = Ok(answer(id)["result"].clone());
             assert_eq!(message, ServerMessage::Response { id: json!(id), outcome: result });
