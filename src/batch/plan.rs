@@ -62,7 +62,7 @@ pub struct PlannedTask {
 }
 
 /// The limits of a task, as flag values.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlannedLimits {
     pub max_turns: Option<u32>,

@@ -1,5 +1,6 @@
 //! Parses the task file: JSON Lines, one object for each task; or the same objects over several
-//! lines or in one list, as other programs print JSON. Every mistake is reported with its line.
+//! lines or in one list, as other programs print JSON. Lines that are comments and commas after
+//! objects are left out. Every mistake is reported with its line.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -39,8 +40,74 @@ const PROMPT_MAX: u64 = 10 << 20;
 /// Maximum length of a task id, in characters.
 const ID_MAX: usize = 200;
 
-/// Maximum edit distance at which an unknown key counts as a typo.
+/// Maximum edit distance at which an unknown key counts as a typo. Of short keys, a third of the
+/// letters may differ.
 const TYPO_MAX: usize = 3;
+
+/// The shape of a task, for messages.
+const SHAPE: &str = "a task is a JSON object, such as {\"prompt\": \"Say hello.\"}";
+
+/// Names that similar programs give to keys, in lower case without dashes and underscores: the
+/// prefix of the object, the key to use, and the names.
+const OTHER_NAMES: [(&str, &str, &[&str]); 12] = [
+    ("", "\"id\"", &["name", "title", "label", "key", "taskid", "taskname"]),
+    (
+        "",
+        "\"prompt\"",
+        &[
+            "task",
+            "text",
+            "message",
+            "instruction",
+            "instructions",
+            "input",
+            "query",
+            "content",
+            "description",
+            "goal",
+        ],
+    ),
+    ("", "\"prompt_file\"", &["file", "inputfile", "promptpath"]),
+    (
+        "",
+        "\"cwd\"",
+        &[
+            "dir",
+            "directory",
+            "folder",
+            "path",
+            "workdir",
+            "workingdir",
+            "workingdirectory",
+            "project",
+        ],
+    ),
+    ("", "\"git\": {\"repository\": ...}", &["repo", "repository", "branch", "ref", "url"]),
+    (
+        "",
+        "\"flags\": [\"--model\", \"sonnet\"]",
+        &[
+            "args",
+            "arguments",
+            "options",
+            "model",
+            "tools",
+            "allowedtools",
+            "permissionmode",
+            "settings",
+        ],
+    ),
+    (
+        "",
+        "\"limits\": {\"max_turns\": 20}",
+        &["maxturns", "maxbudgetusd", "maxbudget", "budget", "maxduration", "timeout", "deadline"],
+    ),
+    ("git.", "\"repository\"", &["url", "repo", "remote", "path"]),
+    ("git.", "\"ref\"", &["branch", "tag", "commit", "revision", "rev", "sha"]),
+    ("limits.", "\"max_turns\"", &["turns"]),
+    ("limits.", "\"max_budget_usd\"", &["maxbudget", "budget", "maxcost", "cost", "usd"]),
+    ("limits.", "\"max_duration\"", &["timeout", "duration", "time", "maxtime", "deadline"]),
+];
 
 /// One task of the task file. Its paths are absolute, and its prompt file has been read.
 #[derive(Clone, Debug, PartialEq)]
@@ -91,11 +158,18 @@ pub fn read_tasks(
     text: &str,
     base: &Path,
 ) -> Result<Vec<TaskLine>, Vec<TaskFileError>> {
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let text = without_comments(text.strip_prefix('\u{feff}').unwrap_or(text));
     let (mut tasks, mut errors) = (Vec::new(), Vec::new());
     let mut ids: HashMap<String, usize> = HashMap::new();
-    let lines = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty());
-    for (number, line) in values(text).unwrap_or_else(|| lines.collect()) {
+    let values = values(&text).or_else(|(line, what)| {
+        let lines = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty());
+        // The first line is no object of its own, so that neither are the others.
+        let is_whole = text.trim_start().starts_with('[')
+            || lines.clone().next().is_some_and(|(_, first)| first.trim() == "{");
+        let error = TaskFileError { file: name.to_owned(), line, what };
+        if is_whole { Err(vec![error]) } else { Ok(lines.collect()) }
+    })?;
+    for (number, line) in values {
         let mut mistakes = Vec::new();
         if let Some(task) = read_line(line, number, base, &mut mistakes) {
             if let Some(id) = &task.id
@@ -116,35 +190,50 @@ pub fn read_tasks(
     if errors.is_empty() { Ok(tasks) } else { Err(errors) }
 }
 
-/// Splits a text into its JSON values, each with the number of its first line: values that extend
-/// over several lines, or the members of one list. `None`: the text has neither, or is not valid
-/// JSON.
-fn values(text: &str) -> Option<Vec<(usize, &str)>> {
+/// Empties the lines that are comments, which keeps the numbers of the others. No line of a JSON
+/// value begins like a comment.
+fn without_comments(text: &str) -> String {
+    let is_comment =
+        |line: &str| ["#", "//"].iter().any(|mark| line.trim_start().starts_with(mark));
+    let lines = text.split('\n').map(|line| if is_comment(line) { "" } else { line });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// Splits a text into its JSON values, or the members of its one list, each with the number of its
+/// first line.
+///
+/// # Errors
+/// The first mistake and its line, if the text is not valid JSON.
+fn values(text: &str) -> Result<Vec<(usize, &str)>, (usize, String)> {
     let mut rest = text.trim_start();
-    let list = rest.strip_prefix('[').map(str::trim_start);
-    rest = list.unwrap_or(rest);
-    let (mut values, mut lines, mut counted) = (Vec::new(), 1, 0);
-    while !(rest.is_empty() || list.is_some() && rest.starts_with(']')) {
-        let mut stream = Deserializer::from_str(rest).into_iter::<IgnoredAny>();
-        stream.next()?.ok()?;
-        let (value, after) = rest.split_at(stream.byte_offset());
+    let list = rest.strip_prefix('[');
+    rest = list.unwrap_or(rest).trim_start();
+    let (mut values, mut line, mut counted) = (Vec::new(), 1, 0);
+    loop {
         let begin = text.len() - rest.len();
-        lines += text[counted..begin].matches('\n').count();
+        line += text[counted..begin].matches('\n').count();
         counted = begin;
-        values.push((lines, value));
-        rest = after.trim_start();
-        if list.is_some() {
-            let next = rest.strip_prefix(',').map(str::trim_start);
-            rest = next
-                .filter(|next| !next.starts_with(']'))
-                .or(rest.starts_with(']').then_some(rest))?;
+        match (list, rest.strip_prefix(']').map(str::trim)) {
+            (Some(_), Some("")) => return Ok(values),
+            (Some(_), Some(_)) => return Err((line, "more text follows the list".to_owned())),
+            (Some(_), None) if rest.is_empty() => {
+                return Err((line, "not valid JSON: the list has no closing ]".to_owned()));
+            }
+            (None, _) if rest.is_empty() => return Ok(values),
+            (_, _) => {}
         }
+        let mut stream = Deserializer::from_str(rest).into_iter::<IgnoredAny>();
+        if let Some(Err(error)) = stream.next() {
+            let before = text[..begin].rsplit('\n').next().map_or(0, str::len);
+            let column = error.column() + if error.line() == 1 { before } else { 0 };
+            let what = format!("column {column}: not valid JSON: {}", without_position(&error));
+            return Err((line + error.line() - 1, what));
+        }
+        let (value, after) = rest.split_at(stream.byte_offset());
+        values.push((line, value));
+        let after = after.trim_start();
+        rest = after.strip_prefix(',').unwrap_or(after).trim_start();
     }
-    let is_accepted = match list {
-        Some(_) => rest.strip_prefix(']').is_some_and(|end| end.trim().is_empty()),
-        None => values.iter().any(|(_, value)| value.contains('\n')),
-    };
-    is_accepted.then_some(values)
 }
 
 fn read_line(
@@ -153,9 +242,14 @@ fn read_line(
     base: &Path,
     mistakes: &mut Vec<String>,
 ) -> Option<TaskLine> {
+    let line = line.trim().trim_end_matches(',');
     // A limit of `NaN` must not become no limit.
     let value = match serde_json::from_str(&json::to_strict(line)) {
         Ok(value) => without_nulls(value),
+        Err(_) if !line.starts_with('{') => {
+            mistakes.push(SHAPE.to_owned());
+            return None;
+        }
         Err(error) => {
             let (column, why) = (error.column(), without_position(&error));
             mistakes.push(format!("column {column}: not valid JSON: {why}"));
@@ -163,7 +257,7 @@ fn read_line(
         }
     };
     let Value::Object(map) = &value else {
-        mistakes.push("a task is a JSON object, such as {\"prompt\": \"Say hello.\"}".to_owned());
+        mistakes.push(SHAPE.to_owned());
         return None;
     };
     let paths = JsonPaths::scan(line);
@@ -250,18 +344,17 @@ fn read_git(fields: &mut TaskFields<'_>, base: &Path) -> Option<GitSource> {
 fn read_limits(fields: &mut TaskFields<'_>) -> TaskLimits {
     fields.check_keys(&LIMIT_KEYS);
     let turns = fields.map.get("max_turns").map(|value| {
-        let turns = json::whole(value).and_then(|turns| u32::try_from(turns).ok());
+        let turns = json::whole(&number(value)).and_then(|turns| u32::try_from(turns).ok());
         turns.filter(|turns| *turns > 0).ok_or("must be a whole number above 0".into())
     });
     let budget = fields.map.get("max_budget_usd").map(|value| {
-        let dollars = value.as_f64().and_then(Money::from_dollars);
+        let dollars = number(value).as_f64().and_then(Money::from_dollars);
         let wrong = "must be a number of US dollars above 0, such as 0.5";
         dollars.filter(|dollars| *dollars > Money::ZERO).ok_or(wrong.into())
     });
     let duration = fields.map.get("max_duration").map(|value| {
-        let seconds = value.as_number().map(ToString::to_string);
-        let text = seconds.or_else(|| value.as_str().map(str::to_owned));
-        let text = text.ok_or("must be a text such as \"45m\", or a number of seconds")?;
+        let text =
+            text_of(value).ok_or("must be a text such as \"45m\", or a number of seconds")?;
         values::duration(&text)?;
         Ok(text)
     });
@@ -270,6 +363,12 @@ fn read_limits(fields: &mut TaskFields<'_>) -> TaskLimits {
         max_budget: fields.checked("max_budget_usd", budget),
         max_duration: fields.checked("max_duration", duration),
     }
+}
+
+/// Returns the number in a text, as programs write it that take tasks from a table; else the value.
+fn number(value: &Value) -> Value {
+    let number = value.as_str().and_then(|text| text.trim().parse().ok());
+    number.map_or_else(|| value.clone(), Value::Number)
 }
 
 /// Reads the keys of one JSON object in a line, and collects mistakes.
@@ -289,10 +388,17 @@ impl TaskFields<'_> {
         let unknown: Vec<String> =
             self.map.keys().filter(|key| !known.contains(&key.as_str())).cloned().collect();
         for key in unknown {
-            let near = known.iter().map(|name| (osa_distance(&key.to_lowercase(), name), *name));
-            let remedy = match near.min().filter(|(distance, _)| *distance <= TYPO_MAX) {
-                Some((_, near)) => format!("did you mean \"{near}\"?"),
-                None => format!("the keys are {}", known.join(", ")),
+            let small = key.to_lowercase();
+            let typos = (small.len() / 3).clamp(1, TYPO_MAX);
+            let near = known.iter().map(|name| (osa_distance(&small, name), *name));
+            let near = near.min().filter(|(distance, _)| *distance <= typos);
+            let plain = small.replace(['_', '-'], "");
+            let mut rows = OTHER_NAMES.iter().filter(|(prefix, ..)| *prefix == self.prefix);
+            let other = rows.find(|(_, _, names)| names.contains(&plain.as_str()));
+            let remedy = match (other, near) {
+                (Some((_, example, _)), _) => format!("did you mean {example}?"),
+                (None, Some((_, near))) => format!("did you mean \"{near}\"?"),
+                (None, None) => format!("the keys are {}", known.join(", ")),
             };
             let key: String = key.chars().take(ID_MAX).collect();
             self.mistakes.push(format!("unknown key \"{}{key}\"; {remedy}", self.prefix));
@@ -320,17 +426,14 @@ impl TaskFields<'_> {
 
     /// A text, or a number as a text.
     fn name(&mut self, key: &str) -> Option<String> {
-        match self.map.get(key) {
-            Some(Value::Number(number)) => Some(number.to_string()),
-            Some(_) | None => self.text(key),
-        }
+        self.map.get(key).and_then(text_of).or_else(|| self.text(key))
     }
 
     fn texts(&mut self, key: &str) -> Vec<String> {
         let Some(value) = self.map.get(key) else { return Vec::new() };
-        let texts = value.as_array().and_then(|items| {
-            items.iter().map(|item| item.as_str().map(str::to_owned)).collect::<Option<Vec<_>>>()
-        });
+        let texts = value
+            .as_array()
+            .and_then(|items| items.iter().map(text_of).collect::<Option<Vec<_>>>());
         texts.unwrap_or_else(|| {
             let example = "[\"--require\", \"cargo test\"]";
             self.report(&format!("{key} must be a list of texts, such as {example}"));
@@ -361,6 +464,12 @@ impl TaskFields<'_> {
             }
         }
     }
+}
+
+/// A text, or a number as a text.
+fn text_of(value: &Value) -> Option<String> {
+    let number = value.as_number().map(ToString::to_string);
+    number.or_else(|| value.as_str().map(str::to_owned))
 }
 
 fn kind_of(value: &Value) -> &'static str {

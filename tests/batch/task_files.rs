@@ -11,6 +11,7 @@ use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 
 use outlast::batch::{TaskLimits, read_tasks};
+use outlast::recovery::Money;
 use outlast::rehearsal::Scenario;
 use serde_json::json;
 
@@ -44,9 +45,18 @@ fn every_mistake_names_file_line_and_remedy() {
         ("{\"prompt\": \"x\"", "column 14: not valid JSON"),
         ("[1]", "a task is a JSON object"),
         ("[]", "there is no task"),
-        ("[{\"prompt\": \"x\"},]", "column 18: not valid JSON"),
-        ("[{\"prompt\": \"x\"}] [", "not valid JSON"),
-        ("{\"prompt\": \"x\"} {\"prompt\": \"x\"}", "not valid JSON"),
+        ("[{\"prompt\": \"x\"},", "the list has no closing ]"),
+        ("[{\"prompt\": \"x\"},,]", "column 18: not valid JSON"),
+        ("[{\"prompt\": \"x\"}] [", "more text follows the list"),
+        ("{\"prompt\": \"x\"} {\"prompt\": \"x\"", "not valid JSON"),
+        ("- prompt: x", "a task is a JSON object"),
+        ("prompt,cwd", "a task is a JSON object"),
+        ("{\"name\": \"a\"}", "unknown key \"name\"; did you mean \"id\"?"),
+        ("{\"text\": \"a\"}", "unknown key \"text\"; did you mean \"prompt\"?"),
+        ("{\"working_directory\": \"a\"}", "did you mean \"cwd\"?"),
+        ("{\"env\": \"a\"}", "unknown key \"env\"; the keys are"),
+        ("{\"prompt\":\"x\",\"maxTurns\":3}", "did you mean \"limits\": {\"max_turns\": 20}?"),
+        ("{\"prompt\":\"x\",\"limits\":{\"timeout\":3}}", "did you mean \"max_duration\"?"),
         ("{\"prompt\":\"x\",\"limits\":{\"max_duration\":-5}}", "is not a duration"),
         ("{\"promt\": \"x\"}", "unknown key \"promt\"; did you mean \"prompt\"?"),
         ("{\"prompt\":\"x\",\"colour\":1}", "unknown key \"colour\"; the keys are id, prompt,"),
@@ -59,7 +69,7 @@ fn every_mistake_names_file_line_and_remedy() {
         ("{\"prompt_file\":\"none.md\"}", "prompt_file /base/none.md cannot be read"),
         ("{\"prompt\":\"x\",\"id\":\"\"}", "id must have 1 to 200 characters"),
         ("{\"prompt\":\"x\",\"flags\":\"-v\"}", "flags must be a list of texts"),
-        ("{\"prompt\":\"x\",\"flags\":[1]}", "flags must be a list of texts"),
+        ("{\"prompt\":\"x\",\"flags\":[true]}", "flags must be a list of texts"),
         ("{\"prompt\":\"x\",\"git\":\"r\"}", "git must be an object, and is a text"),
         ("{\"prompt\":\"x\",\"git\":{}}", "git.repository is missing"),
         ("{\"prompt\":\"x\",\"git\":{\"repository\":\"--x\"}}", "git.repository must not"),
@@ -71,10 +81,13 @@ fn every_mistake_names_file_line_and_remedy() {
         ("{\"prompt\":\"x\",\"limits\":{\"max_turn\":1}}", "\"limits.max_turn\"; did you mean"),
         ("{\"prompt\":\"x\",\"limits\":{\"max_turns\":0}}", "limits.max_turns must be a whole"),
         ("{\"prompt\":\"x\",\"limits\":{\"max_turns\":1.5}}", "limits.max_turns must be a whole"),
-        ("{\"prompt\":\"x\",\"limits\":{\"max_turns\":\"3\"}}", "limits.max_turns must be a whole"),
+        (
+            "{\"prompt\":\"x\",\"limits\":{\"max_turns\":\"3x\"}}",
+            "limits.max_turns must be a whole",
+        ),
         ("{\"prompt\":\"x\",\"limits\":{\"max_budget_usd\":-1}}", "limits.max_budget_usd must be"),
         (
-            "{\"prompt\":\"x\",\"limits\":{\"max_budget_usd\":\"5\"}}",
+            "{\"prompt\":\"x\",\"limits\":{\"max_budget_usd\":\"NaN\"}}",
             "limits.max_budget_usd must be",
         ),
         (
@@ -121,9 +134,43 @@ fn tasks_may_be_printed_by_other_programs() {
     let timed = "{\"prompt\":\"x\",\"limits\":{\"max_duration\":90}}";
     let tasks = read_tasks("t.json", timed, Path::new("/")).expect("seconds");
     assert_eq!(tasks[0].limits.max_duration.as_deref(), Some("90"));
-    let turns = "{\"prompt\":\"x\",\"limits\":{\"max_turns\":2.0}}";
-    let tasks = read_tasks("t.json", turns, Path::new("/")).expect("a whole number");
-    assert_eq!(tasks[0].limits.max_turns, Some(2));
+    let limits = r#""limits":{"max_turns":"2","max_budget_usd":"0.5"},"flags":["--max-retries",3]"#;
+    for limits in [r#""limits":{"max_turns":2.0}"#, limits] {
+        let text = format!("{{\"prompt\":\"x\",{limits}}}");
+        let tasks = read_tasks("t.json", &text, Path::new("/")).expect("numbers");
+        assert_eq!(tasks[0].limits.max_turns, Some(2));
+        let is_whole = limits.contains("2.0");
+        assert_eq!(tasks[0].limits.max_budget, Money::from_dollars(0.5).filter(|_| !is_whole));
+        assert_eq!(tasks[0].flags.len(), if is_whole { 0 } else { 2 });
+    }
+}
+
+#[test]
+fn comments_and_commas_between_tasks_are_left_out_and_lines_keep_their_numbers() {
+    let lines = |text: &str| {
+        let tasks =
+            read_tasks("t.json", text, Path::new("/")).unwrap_or_else(|why| panic!("{why:?}"));
+        tasks.into_iter().map(|task| task.line).collect::<Vec<_>>()
+    };
+    let one = r#"{"prompt":"x # y"}"#;
+    assert_eq!(lines(&format!("# tasks\n{one}\n  // {one}\n{one}\n")), [2, 4]);
+    assert_eq!(lines(&format!("{one},\r\n{one},\r\n")), [1, 2]);
+    assert_eq!(lines(&format!("[\n{one},\n# {one},\n{one},\n]\n")), [2, 4]);
+    assert_eq!(lines(&format!("{one}{one}")), [1, 1]);
+    let errors = |text: &str| {
+        let errors = read_tasks("t", text, Path::new("/")).expect_err(text);
+        errors.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    // The one mistake, at its own place.
+    let said = errors(&format!("[\n  {one},\n  {{\"prompt\": }},\n  {one}\n]\n"));
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert!(said[0].starts_with("t:3: column 14: not valid JSON: "), "{said:?}");
+    let said = errors("{\n  \"prompt\": \"x\"\n  \"id\": 1\n}\n");
+    assert!(said.len() == 1 && said[0].starts_with("t:3: column 3: not valid JSON"), "{said:?}");
+    // Each malformed line.
+    let said = errors(&format!("{one},\n{{\"prompt\"\n{one}\n{{\n"));
+    assert_eq!(said.len(), 2, "{said:?}");
+    assert!(said[0].starts_with("t:2: ") && said[1].starts_with("t:4: "), "{said:?}");
 }
 
 #[tokio::test]
@@ -188,6 +235,11 @@ async fn a_mistake_is_one_line_with_exit_2_and_nothing_is_started() {
             &format!("{good}\n{{\"prompt\":\"x\",\"flags\":[\"--resume\",\"1\"]}}"),
             &[],
             "tasks.jsonl:2: flags: --resume is set by the batch",
+        ),
+        (
+            "{\"prompt\":\"x\",\"flags\":[\"--max-turns 3\"]}",
+            &[],
+            "tasks.jsonl:1: flags: a flag and its value are given as one word; give two",
         ),
         (
             "{\"prompt\":\"x\",\"flags\":[\"hello you\"]}",

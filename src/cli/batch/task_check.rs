@@ -1,6 +1,6 @@
 //! Checks the tasks of a batch before any of them is started.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -41,7 +41,11 @@ pub(super) fn run_words(plan: &BatchPlan, task: &PlannedTask) -> Vec<String> {
 /// The first mistake, with its line.
 pub(super) fn check_flags(plan: &BatchPlan, place: &str) -> Result<(), UsageError> {
     check_words(&plan.flags).map_err(|why| why.with_place("after --"))?;
+    let mut checked = HashSet::new();
     for task in &plan.tasks {
+        if !checked.insert((&task.flags, &task.limits)) {
+            continue;
+        }
         check_words(&task.flags)
             .and_then(|()| args::run_flags(&run_words(plan, task)).map(drop))
             .map_err(|why| why.with_place(&format!("{place}:{}: flags", task.line)))?;
@@ -66,8 +70,14 @@ fn owned_flag(run: &RunArgs) -> Option<(&'static str, &'static str)> {
     const OWN: &str = "is set by the batch; leave it out";
     let (session, output) = (&run.session, &run.output);
     if let Some(prompt) = &run.prompt {
-        let shown = if prompt.is_empty() { "an empty prompt" } else { "a word without a flag" };
-        return Some((shown, "was given; a prompt belongs in the key prompt"));
+        const GIVEN: &str = "was given; a prompt belongs in the key prompt";
+        return Some(match prompt.as_str() {
+            "" => ("an empty prompt", GIVEN),
+            flag if flag.starts_with("--") => {
+                ("a flag and its value", "are given as one word; give two")
+            }
+            _ => ("a word without a flag", GIVEN),
+        });
     }
     let money = "is given by limits.max_budget_usd of a task, or by --max-budget-usd of the batch";
     let owned = [
