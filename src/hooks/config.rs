@@ -8,8 +8,8 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 use super::event::{HookEvent, is_unsupported};
+use super::failure::HookFailureKind;
 use super::matcher::HookMatcher;
-use super::result::HookFailureKind;
 use crate::json::{is_comment, is_comment_name};
 
 /// The default timeouts: of hooks in general, of those that delay the user's prompt, of those after
@@ -103,8 +103,10 @@ pub struct HookSettings {
 
 #[derive(Deserialize)]
 struct HookGroup {
+    #[serde(default, deserialize_with = "names")]
     matcher: Option<String>,
-    hooks: Vec<Value>,
+    /// Missing if the group itself is its only hook.
+    hooks: Option<Vec<Value>>,
 }
 
 /// The effect of a hook's failure on the event (`onFailure`).
@@ -118,7 +120,7 @@ pub(super) enum OnFailure {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct HookEntry {
-    #[serde(rename = "type")]
+    #[serde(rename = "type", default = "command_type")]
     kind: String,
     command: Option<String>,
     args: Option<Vec<String>>,
@@ -138,13 +140,28 @@ struct HookEntry {
     others: Map<String, Value>,
 }
 
-/// Deserializes a number of seconds, which may be written as a text.
+/// The type of an entry that has none.
+fn command_type() -> String {
+    "command".to_owned()
+}
+
+/// Deserializes a matcher, which may be a list of names.
+fn names<'de, D: Deserializer<'de>>(source: D) -> Result<Option<String>, D::Error> {
+    let value = Value::deserialize(source)?;
+    let list = Vec::<String>::deserialize(&value).map(|names| Some(names.join("|")));
+    let why = "the matcher must be a text or a list of names";
+    list.or_else(|_| Option::deserialize(value)).map_err(|_| D::Error::custom(why))
+}
+
+/// Deserializes a number of seconds, which may be written as a text: `10`, `10s`.
 pub(super) fn seconds<'de, D: Deserializer<'de>>(source: D) -> Result<Option<f64>, D::Error> {
     let value = Value::deserialize(source)?;
-    if let Some(number) = value.as_str().and_then(|text| text.trim().parse().ok()) {
+    let number = |text: &str| text.trim().trim_end_matches('s').parse().ok();
+    if let Some(number) = value.as_str().and_then(number) {
         return Ok(Some(number));
     }
-    Option::deserialize(value).map_err(D::Error::custom)
+    let why = "the timeout is not a number of seconds";
+    Option::deserialize(value).map_err(|_| D::Error::custom(why))
 }
 
 /// Returns the timeout of this many seconds, or the default. The error is a message.
@@ -254,15 +271,25 @@ impl HookSettings {
         place: &str,
         source: &str,
     ) -> Result<(), BadHook> {
-        let group =
-            HookGroup::deserialize(group).map_err(|error| bad_hook(place, &error.to_string()))?;
-        let matcher = read_matcher(group.matcher.as_deref(), place)?;
+        let read = HookGroup::deserialize(group);
+        let HookGroup { matcher, hooks } =
+            read.map_err(|error| bad_hook(place, &error.to_string()))?;
+        let hooks = match hooks {
+            Some(hooks) => hooks,
+            None if group.get("command").is_some() => vec![group.clone()],
+            None => {
+                let why = "has no \"hooks\"; write {\"matcher\": \"Bash\", \"hooks\": [{\"type\": \
+                           \"command\", \"command\": ...}]}";
+                return Err(bad_hook(place, why));
+            }
+        };
+        let matcher = read_matcher(matcher.as_deref(), place)?;
         let is_rule = event.is_tool_event() && matcher.is_like_rule();
         let matcher_place = format!("{place}.matcher");
         if is_rule {
             self.skip(&matcher_place, LIKE_RULE, source);
         }
-        for (index, entry) in entries(&group.hooks) {
+        for (index, entry) in entries(&hooks) {
             let place = format!("{place}.hooks[{index}]");
             let entry = HookEntry::deserialize(entry)
                 .map_err(|error| bad_hook(&place, &error.to_string()))?;
@@ -286,6 +313,10 @@ impl HookSettings {
                     "the shell {shell:?} is not supported, so sh runs it; use \"bash\" or \"sh\""
                 );
                 self.skip(&format!("{place}.shell"), &why, source);
+            }
+            if entry.timeout.is_some_and(|seconds| seconds > TIMEOUT_MAX.as_secs_f64()) {
+                let why = "it is in seconds, and the longest is 3600";
+                self.skip(&format!("{place}.timeout"), why, source);
             }
             match entry.into_handler(event, &matcher, (source, &place)) {
                 Ok(handler) if guards && handler.background => {
@@ -472,6 +503,14 @@ impl HookHandler {
             HookMatcher::Names(names) if self.event.is_tool_event() => names,
             HookMatcher::All | HookMatcher::Names(_) | HookMatcher::Pattern(_) => &[],
         }
+    }
+
+    /// Returns true if its matcher is for tools, and can match none: none of `known`, and no tool of
+    /// an MCP server.
+    pub fn matches_no_tool<'a>(&self, mut known: impl Iterator<Item = &'a str>) -> bool {
+        self.event.is_tool_event()
+            && self.matcher.excludes_mcp()
+            && known.all(|tool| matches!(self.matcher.matches_any([tool].into_iter()), Ok(false)))
     }
 
     /// Returns true if its failure denies the action that it guards.

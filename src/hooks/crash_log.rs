@@ -14,7 +14,7 @@ use crate::process::file_reads;
 use crate::secrets::Redactor;
 
 use super::config::HookHandler;
-use super::result::HookFailure;
+use super::failure::HookFailure;
 
 /// The size limit of the log, in bytes.
 const BYTES_MAX: u64 = 1 << 20;

@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use super::exports::ExportError;
+use super::failure::HookFailure;
 use super::output::{HookOutput, HookPermission};
-use super::result::HookFailure;
 
 /// The combined decision of the hooks of one event, in the order of the settings.
 #[derive(Clone, Debug, Default, PartialEq)]

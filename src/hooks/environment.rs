@@ -10,7 +10,7 @@ use crate::types::{Callback, Effort, HostChannel, PermissionMode};
 
 use super::config::HookHandler;
 use super::crash_log::CrashLog;
-use super::result::HookFailure;
+use super::failure::HookFailure;
 
 /// The parts that all hooks of a run have in common: input fields, environment, supervisor.
 #[derive(Clone, Debug)]

@@ -56,6 +56,18 @@ impl HookMatcher {
         })
     }
 
+    /// Returns true if it certainly matches no tool of an MCP server: it is a list of other names, or
+    /// of servers without a tool, or a pattern with a sign that no name has, as in `/Bash/`, `!Edit`.
+    pub(super) fn excludes_mcp(&self) -> bool {
+        let is_mcp_tool =
+            |name: &String| name.strip_prefix("mcp__").is_some_and(|rest| rest.contains("__"));
+        match self {
+            Self::All => false,
+            Self::Names(names) => !names.iter().any(is_mcp_tool),
+            Self::Pattern(regex) => regex.as_str().replace("(?!", "").contains(['/', '!', '"']),
+        }
+    }
+
     /// Returns true if `other` matches the same subjects in the same form.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         match (self, other) {

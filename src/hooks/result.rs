@@ -1,9 +1,7 @@
 //! Interprets the result of one hook: its exit code and its output.
 
-use std::io;
 use std::sync::Arc;
 
-use serde::Serialize;
 use serde_json::Value;
 
 use crate::process::file_reads::unblocked;
@@ -14,9 +12,9 @@ use super::background::Opening;
 use super::denials::{find_denial, mentions_decision};
 use super::echo::repeats;
 use super::event::{HookEvent, ObjectionUse};
-use super::matcher::MatcherError;
+use super::failure::{HookFailure, HookFailureKind};
 use super::output::{
-    HookOutput, HookPermission, InvalidHookOutput, has_misplaced_json, parse_outputs,
+    HookOutput, HookPermission, InvalidHookOutput, has_misplaced_json, parse_outputs, truncate,
 };
 
 /// The most characters of the description of a hook's failure.
@@ -80,61 +78,6 @@ impl HookRun {
     }
 }
 
-/// The failure of a hook, which is then ignored unless it is fail-closed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HookFailure {
-    pub kind: HookFailureKind,
-    pub detail: String,
-}
-
-impl HookFailure {
-    /// A bug in outlast, for which the hook is not at fault.
-    pub(super) fn internal() -> Self {
-        let detail = "outlast crashed while handling it, which is a bug in outlast".to_owned();
-        Self { kind: HookFailureKind::Crash, detail }
-    }
-
-    /// A fail-closed hook requested to run in the background, where it cannot deny anything.
-    pub(super) fn background_guard() -> Self {
-        let detail = "it asks to run on in the background (async), where no guard can forbid \
-                      anything";
-        Self { kind: HookFailureKind::InvalidOutput, detail: detail.to_owned() }
-    }
-
-    /// The files that the call names could not be compared with its output.
-    fn unread_files(error: &io::Error) -> Self {
-        let detail =
-            format!("a file that the call names cannot be compared with its output: {error}");
-        Self { kind: HookFailureKind::TimedOut, detail }
-    }
-
-    /// It cannot be determined whether the hook applies to what happened.
-    pub(super) fn matcher_failed(why: &MatcherError) -> Self {
-        Self { kind: HookFailureKind::MatcherFailed, detail: why.to_string() }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum HookFailureKind {
-    /// It ended with an exit code that has no meaning for hooks, or was killed.
-    Crash,
-    #[serde(rename = "timeout")]
-    TimedOut,
-    /// Its output is not valid hook output.
-    InvalidOutput,
-    /// It could not be started.
-    Missing,
-    /// One of its files has changed since the run began, or could not be checked.
-    Changed,
-    /// It runs in a host that was not asked: its input is too long.
-    NotSent,
-    /// It runs in a host that can no longer reply.
-    HostClosed,
-    /// Its matcher failed with an error.
-    MatcherFailed,
-}
-
 /// The exit codes with which a shell reports a missing program.
 const NOT_FOUND: [i32; 2] = [126, 127];
 
@@ -174,7 +117,7 @@ fn prohibition(event: HookEvent, hook: &HookRun, redactor: &Redactor) -> Option<
     }
     let denial = find_denial(event, hook.trimmed_output(), redactor);
     let is_block = hook.end == HookEnd::Exited(2);
-    if is_block { Some(block_decision(event, denial, &hook.stderr)) } else { denial }
+    if is_block { Some(block_decision(event, denial, hook, redactor)) } else { denial }
 }
 
 /// Converts a hook's result to its decision. `input` is the hook's own input. Secrets are redacted
@@ -221,7 +164,7 @@ pub(super) fn interpret_result(
     };
     let is_killed = matches!(hook.end, HookEnd::Killed { .. });
     match (code, parsed) {
-        (2, parsed) => Ok(block_decision(event, parsed.and_then(Result::ok), &hook.stderr)),
+        (2, parsed) => Ok(block_decision(event, parsed.and_then(Result::ok), hook, redactor)),
         (_, Some(Ok(output))) if !is_killed || output.forbids() => Ok(output),
         (0, Some(Err(why))) => failure(HookFailureKind::InvalidOutput, &why.to_string()),
         (0, None) if has_misplaced_json(event, out) => {
@@ -249,12 +192,20 @@ pub(super) fn interpret_result(
     }
 }
 
-/// Handles exit code 2: it always blocks; JSON output can only add the reason.
-fn block_decision(event: HookEvent, parsed: Option<HookOutput>, stderr: &str) -> HookOutput {
+/// Handles exit code 2: it always blocks; output can only add the reason, in JSON or as plain text.
+fn block_decision(
+    event: HookEvent,
+    parsed: Option<HookOutput>,
+    hook: &HookRun,
+    redactor: &Redactor,
+) -> HookOutput {
     let parsed = parsed.unwrap_or_default();
     let denied = parsed.permission.filter(|(permission, _)| *permission == HookPermission::Deny);
     let why = parsed.objection.or(denied.map(|(_, why)| why)).filter(|why| !why.is_empty());
-    let why = why.unwrap_or_else(|| stderr.trim().to_owned());
+    let why = why.unwrap_or_else(|| match (hook.stderr.trim(), hook.trimmed_output()) {
+        ("", out) if !out.starts_with('{') => truncate(out, redactor),
+        (said, _) => said.to_owned(),
+    });
     let counts = event.objection() != ObjectionUse::Ignored;
     HookOutput {
         stop_run: parsed.stop_run,
@@ -389,7 +340,9 @@ mod tests {
             (0, &*decision("deny"), "", "the guard gives no reason"),
             (0, &*decision("ask"), "", "the guard gives no reason"),
             (0, r#"{"continue": false}"#, "", "the guard stops the run, and gives no reason"),
-            (2, "", "no", "no"),
+            (2, "yes", "no", "no"),
+            (2, "not now", " ", "not now"),
+            (2, "{\"continue\": true}", "", "the guard objects"),
             (0, &*specific(event, &fields), "", "no"),
         ] {
             let output = named(out, code, err);

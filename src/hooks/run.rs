@@ -23,10 +23,11 @@ use super::decision::{HookDecision, HookRuns};
 use super::environment::HookEnvironment;
 use super::event::HookEvent;
 use super::exports::{ExportError, ExportFile, VARIABLE, evaluate_exports};
+use super::failure::HookFailure;
 use super::hook_process::{Awaited, Following, run_hook};
 use super::output::HookOutput;
 use super::progress::{HookProgress, HookReporter};
-use super::result::{HookEnd, HookFailure, HookRun, interpret, interpret_result};
+use super::result::{HookEnd, HookRun, interpret, interpret_result};
 
 /// An event with its subject and fields.
 #[derive(Clone, Debug)]
@@ -176,8 +177,14 @@ impl Hooks {
                 let Some(hook_run) = hook_run else { continue };
                 // One after the other: all of them read the same files.
                 let (input, redactor) = (Arc::clone(&input.json), Arc::clone(&redactor));
-                let output = interpret(context.event, hook_run, input, redactor).await;
-                interpreted.push((handler, output));
+                let (released, output) = interpret(context.event, hook_run, input, redactor).await;
+                let output = match output {
+                    Err(failure) => {
+                        Err(failure.with_cause(handler.command.line(), &self.environment.cwd).await)
+                    }
+                    Ok(output) => Ok(output),
+                };
+                interpreted.push((handler, (released, output)));
             }
             interpreted
         };

@@ -127,7 +127,7 @@ pub use shell::STARTED_IN_BACKGROUND;
 pub use shell_program::ShellProgram;
 pub use structured::{Delivery, OtherCalls, STRUCTURED_OUTPUT};
 pub use text::{NUL_SIGN, is_binary};
-pub use tool_name::{ToolName, classify_tool_name, is_comment_rule, nearest_tool};
+pub use tool_name::{ToolName, classify_tool_name, is_comment_rule, known_names, nearest_tool};
 pub use tool_search::DeferredTools;
 pub use toolbox::Toolbox;
 pub use web::{FetchSettings, MakeClient, WebClient, WebClientError, WebSettings};

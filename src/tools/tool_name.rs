@@ -38,9 +38,8 @@ pub fn classify_tool_name(rule: &str) -> ToolName<'_> {
     if let Some(rest) = name.strip_prefix(MCP) {
         return ToolName::McpServer(rest);
     }
-    let known = || built_in_names().into_iter().chain(OTHER_TOOLS);
     let fits =
-        |pattern: &str| is_agent_tool(pattern) || known().any(|tool| wildcard(pattern, tool));
+        |pattern: &str| is_agent_tool(pattern) || known_names().any(|tool| wildcard(pattern, tool));
     if fits(name) || wildcard(name, MCP) {
         return ToolName::Known;
     }
@@ -56,6 +55,11 @@ pub fn classify_tool_name(rule: &str) -> ToolName<'_> {
         }
         Some(_) | None => ToolName::Unknown(name),
     }
+}
+
+/// The names of the built-in tools and of those of similar programs.
+pub fn known_names() -> impl Iterator<Item = &'static str> {
+    built_in_names().into_iter().chain(OTHER_TOOLS).chain(["Agent", "Task"])
 }
 
 /// The built-in tool that a misspelt name probably means.

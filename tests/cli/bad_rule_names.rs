@@ -103,8 +103,26 @@ fn a_misspelt_tool_in_a_matcher_of_hooks_is_reported() {
     assert!(warnings.len() == 1 && warnings[0].ends_with(wanted), "{warnings:?}");
     let error = with("PreToolUse", "bash", ", \"failClosed\": true").unwrap_err();
     assert!(error.contains(wanted) && error.contains("is a guard"), "{error}");
+    for (matcher, said) in [
+        ("/Bash/", "matches no tool, so its hooks never run"),
+        ("!Edit", "matches no tool, so its hooks never run"),
+        ("all", "matches no tool, so its hooks never run"),
+        (
+            "Bash|mcp__tracker",
+            "\"mcp__tracker\" matches no tool of that server; write \"mcp__tracker__.*\"",
+        ),
+    ] {
+        let warnings = with("PreToolUse", matcher, "").expect("a warning").warnings;
+        let wanted = format!("hooks.PreToolUse[0].matcher: {said}");
+        assert!(warnings.len() == 1 && warnings[0].contains(&wanted), "{matcher}: {warnings:?}");
+        let error = with("PreToolUse", matcher, ", \"failClosed\": true").unwrap_err();
+        assert!(error.contains(said) && error.contains("is a guard"), "{error}");
+    }
     for (event, matcher) in [
         ("PreToolUse", "Bash, Write|mcp__x__y|Agent|Teleport"),
+        ("PreToolUse", ".*delete.*"),
+        ("PreToolUse", "^(?!Bash)"),
+        ("PreToolUse", "MultiEdit|shell"),
         ("PostToolUse", "^bash"),
         ("SessionStart", "bash"),
     ] {

@@ -73,7 +73,7 @@ fn every_mistake_in_a_settings_file_is_reported_in_text_order() {
         "11:72: \"prices\" has no price in US dollars per million tokens for \"o\"",
         "12:34: \"env.C\": map, expected a text",
         "14:25: \"hooks.Stop[0].hooks[0]\": has no command",
-        "14:46: \"hooks.Stop[0].hooks[1]\": a text is in the place of something else",
+        "14:46: \"hooks.Stop[0].hooks[1]\": the timeout is not a number of seconds",
         "15:5: \"hooks.PreToolUse\": must be a list",
         "17:29: \"trustedProjects.1\": \"b\" is not an absolute path",
         "18:26: \"contextWindow\" must be at least 1024 tokens",

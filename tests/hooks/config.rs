@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use outlast::hooks::{HookCommand, HookEvent, HookSettings};
+use outlast::hooks::{HookCommand, HookEvent, HookHandler, HookSettings};
 use serde_json::{Value, json};
 
 fn read(value: &Value) -> HookSettings {
@@ -143,13 +143,46 @@ fn a_hook_cannot_be_weakened_by_a_repetition_in_another_file() {
     }
 }
 
+/// The same hook, as other programs and people write it.
+#[test]
+fn a_hook_may_be_written_in_shorter_forms() {
+    let hook = json!({ "type": "command", "command": "x", "timeout": 10 });
+    let wanted = &read(&json!({ "PreToolUse": [{ "matcher": "Bash|Edit", "hooks": [hook] }] }));
+    for group in [
+        json!({ "matcher": ["Bash", "Edit"], "hooks": [{ "command": "x", "timeout": "10s" }] }),
+        json!({ "matcher": "Bash|Edit", "type": "command", "command": "x", "timeout": 10 }),
+    ] {
+        let read = &read(&json!({ "PreToolUse": [group] }));
+        assert!(read.skipped.is_empty(), "{group}");
+        let [hook] = &read.handlers[..] else { panic!("{group}: {read:?}") };
+        let form =
+            |hook: &HookHandler| (hook.named_tools().to_vec(), hook.command.clone(), hook.timeout);
+        assert_eq!(form(hook), form(&wanted.handlers[0]), "{group}");
+    }
+}
+
+#[test]
+fn a_timeout_that_is_meant_as_milliseconds_is_named() {
+    for (timeout, is_named) in [(3600, false), (60_000, true)] {
+        let settings = read(&one("Stop", &json!({ "command": "x", "timeout": timeout })));
+        let skipped: Vec<_> = settings.skipped.iter().map(|it| (&*it.place, &*it.why)).collect();
+        let warning =
+            ("hooks.Stop[0].hooks[0].timeout", "it is in seconds, and the longest is 3600");
+        assert_eq!(skipped, Vec::from_iter(is_named.then_some(warning)));
+    }
+}
+
 #[test]
 fn mistakes_in_hooks_are_reported_with_file_and_line() {
     let rows = [
         (json!([]), "hooks: must be an object"),
         (json!({ "Stop": {} }), "hooks.Stop: must be a list"),
-        (json!({ "Stop": [{}] }), "hooks.Stop[0]: missing field `hooks`"),
-        (json!({ "Stop": [{ "hooks": [{}] }] }), "hooks.Stop[0].hooks[0]: missing field `type`"),
+        (json!({ "Stop": [{}] }), "hooks.Stop[0]: has no \"hooks\"; write {\"matcher\": "),
+        (json!({ "Stop": [{ "hooks": [{}] }] }), "hooks.Stop[0].hooks[0]: has no command"),
+        (
+            json!({ "Stop": [{ "matcher": 5, "hooks": [] }] }),
+            "the matcher must be a text or a list",
+        ),
         (json!({ "Stop": [{ "hooks": [{ "type": "command" }] }] }), "hooks[0]: has no command"),
         (one("Stop", &script("  ")), "has no command"),
         (one("Stop", &json!({ "type": "comand", "command": "x" })), "there are no hooks of type"),
@@ -163,7 +196,7 @@ fn mistakes_in_hooks_are_reported_with_file_and_line() {
         ),
         (
             one("Stop", &json!({ "type": "command", "command": "x", "timeout": "1m" })),
-            "invalid type: string",
+            "the timeout is not a number of seconds",
         ),
     ];
     for (value, expected) in rows {

@@ -13,7 +13,7 @@ use crate::hooks::HookHandler;
 use crate::mcp;
 use crate::tools::{
     AgentDefinition, PermissionSettings, ToolName, WEB_SEARCH, built_in_names, classify_tool_name,
-    is_agent_tool, offered_name,
+    is_agent_tool, known_names, offered_name,
 };
 
 /// The maximum number of names in a warning.
@@ -103,17 +103,22 @@ fn alias_warnings(aliases: &BTreeMap<String, String>, servers: &McpServers) -> V
     warnings
 }
 
-/// Warns about matchers of hooks with the misspelt name of a tool: such a hook never runs for it.
+/// Warns about matchers of hooks that match no tool, or have a name of none: such a hook never runs
+/// for it.
 ///
 /// # Errors
 /// The hook is a guard.
 fn check_hook_matchers(hooks: &[HookHandler]) -> Result<Vec<String>, UsageError> {
     let mut warnings = Vec::new();
     for hook in hooks {
-        for name in hook.named_tools() {
-            let Some(bad) = check_rule_name(name).filter(|bad| bad.is_near) else { continue };
-            let group = hook.place.split(".hooks[").next().unwrap_or_default();
-            let warning = format!("{}: {group}.matcher: \"{name}\" {}", hook.source, bad.why);
+        let mut mistakes: Vec<String> = hook.named_tools().iter().filter_map(wrong_name).collect();
+        if mistakes.is_empty() && hook.matches_no_tool(known_names()) {
+            let why = "matches no tool, so its hooks never run; name tools, such as \"Bash|Edit\"";
+            mistakes.push(why.to_owned());
+        }
+        let group = hook.place.split(".hooks[").next().unwrap_or_default();
+        for mistake in mistakes {
+            let warning = format!("{}: {group}.matcher: {mistake}", hook.source);
             if hook.is_guard() {
                 let why = format!("{warning} One of its hooks is a guard (failClosed, onFailure)");
                 return Err(UsageError::new(why));
@@ -125,6 +130,16 @@ fn check_hook_matchers(hooks: &[HookHandler]) -> Result<Vec<String>, UsageError>
     }
     warnings.truncate(NAMED_MAX);
     Ok(warnings)
+}
+
+/// Describes a name in a matcher that is likely to be meant otherwise.
+fn wrong_name(name: &String) -> Option<String> {
+    let server = name.strip_prefix("mcp__").filter(|rest| !rest.contains("__"));
+    if server.is_some() {
+        return Some(format!("\"{name}\" matches no tool of that server; write \"{name}__.*\""));
+    }
+    let bad = check_rule_name(name).filter(|bad| bad.is_near)?;
+    Some(format!("\"{name}\" {}", bad.why))
 }
 
 /// Reads the names of `--tools`, and warns about those that offer nothing. A rule in parentheses is
