@@ -191,7 +191,7 @@ fn perform(request: CliRequest, surroundings: Surroundings<'_>) -> Result<u8, Us
             let mut context = surroundings.process_context()?;
             prepare_context(&args, &mut context);
             if args.compatibility.worktree.is_some() {
-                args.make_output_files_absolute(&context.cwd);
+                args.make_paths_absolute(&context.cwd);
             }
             let check: ExitCheck<'static> = &|_, _| Vec::new();
             with_runtime(async move {

@@ -36,8 +36,8 @@ pub(super) async fn enter_worktree(
 ) -> Result<ProcessContext, UsageError> {
     let Some(name) = worktree_name(args)? else { return Ok(context) };
     let opening = Worktree::open(&name, &context.cwd, &context.variables);
-    let Worktree { path, added } =
-        wait_for_checkout("adding the worktree", (args, &context), opening).await?;
+    let opened = wait_for_checkout("adding the worktree", (args, &context), opening).await;
+    let Worktree { path, added } = opened.map_err(|why| why.with_place("--worktree"))?;
     env::set_current_dir(&path).with_context(|| path.display().to_string())?;
     if !args.output.quiet && !is_stderr_stdout() {
         let branch = added.map_or_else(String::new, |AddedBranch { name, is_new, base }| {

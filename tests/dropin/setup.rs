@@ -260,6 +260,15 @@ fn a_run_works_in_a_worktree_of_its_own() {
                 ),
                 "d\nh\nm\nr\nr",
             ),
+            // Files that flags name are there, too, unless only the worktree has them.
+            (
+                &format!(
+                    "cd out; echo '{{\"env\":{{\"FROM\":\"caller\"}}}}' > s.json; echo Be brief. > p.md; \
+                     mv p.md ../.claude/worktrees/fix-1/; \
+                     {run} -w fix-1 --settings s.json --system-prompt-file p.md; rm s.json"
+                ),
+                "Done.",
+            ),
             // A mistake in them is found before the worktree is made.
             (&format!("{run} -w fix-2 --result-file gone/r; ls .claude/worktrees"), "fix-1"),
             // A run that fails says how to go on in the worktree.
@@ -284,7 +293,7 @@ fn a_run_works_in_a_worktree_of_its_own() {
             ),
             (
                 &format!(
-                    "mkdir ../bare && cd ../bare && {run} -w a 2>&1 | grep -c 'not a git repository'; echo ${{PIPESTATUS[0]}}"
+                    "mkdir ../bare && cd ../bare && {run} -w a 2>&1 | grep -c -- '--worktree: git .*not a git repository'; echo ${{PIPESTATUS[0]}}"
                 ),
                 "1\n2",
             ),

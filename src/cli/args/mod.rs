@@ -229,9 +229,25 @@ impl RunArgs {
         limit.and_then(|limit| values::duration(limit).ok())
     }
 
-    /// Makes the paths of output files absolute, before the run changes to a worktree: a relative
-    /// path is meant for the folder in which it was written.
-    pub fn make_output_files_absolute(&mut self, folder: &Path) {
+    /// Makes the paths of output files and of the files and plugins that flags name absolute, before
+    /// the run changes to a worktree: a relative path is meant for the folder in which it was
+    /// written. An input that is not there may be in the worktree.
+    pub fn make_paths_absolute(&mut self, folder: &Path) {
+        let input = |path: &Path| Some(folder.join(path)).filter(|path| path.exists());
+        let (model, prompts, session) = (&mut self.model, &mut self.prompts, &mut self.session);
+        let files = [&mut model.system_prompt_file, &mut model.append_system_prompt_file];
+        let plugins = prompts.plugin_dir.iter_mut().chain(&mut prompts.plugin_dir_no_mcp);
+        for path in files.into_iter().flatten().chain(plugins) {
+            *path = input(path).unwrap_or_else(|| path.clone());
+        }
+        let texts = session.settings.iter_mut().chain(&mut session.managed_settings);
+        let texts = texts.chain(&mut self.mcp.mcp_config).chain(&mut self.acceptance.json_schema);
+        for text in texts.filter(|text| !text.is_empty()) {
+            // A path that is not UTF-8 stays as it is.
+            let path =
+                input(Path::new(text)).and_then(|path| path.into_os_string().into_string().ok());
+            *text = path.unwrap_or_else(|| text.clone());
+        }
         let OutputArgs { result_file, last_message_file, heartbeat_file, .. } = &mut self.output;
         let debug_file = &mut self.compatibility.debug_file;
         for file in [result_file, last_message_file, heartbeat_file, debug_file] {
