@@ -29,7 +29,7 @@ use super::prompt_fold::PromptFold;
 use super::recorded_prompt::{RecordedPrompt, STRUCTURED};
 use super::redact::Redaction;
 use super::restore::RestoredSession;
-use super::session_folder::{host_name, sync_folders};
+use super::session_folder::{host_name, obstacle, sync_folders};
 use super::sink::{JournalHealth, JournalSink};
 use super::step_lines::StepLines;
 use super::terms::Terms;
@@ -155,7 +155,8 @@ impl Journal {
         DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(unwritable)?;
         let file = JournalWriter::create(&path).map_err(|cause| {
             if cause.kind() == io::ErrorKind::AlreadyExists {
-                JournalError::Exists { id: id.clone(), path: path.clone() }
+                let exists = JournalError::Exists { id: id.clone(), path: path.clone() };
+                obstacle(path.clone()).unwrap_or(exists)
             } else {
                 unwritable(cause)
             }

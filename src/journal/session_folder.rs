@@ -100,6 +100,17 @@ pub fn recorded_path(folder: &Path) -> String {
     text
 }
 
+/// Returns why what has the name of a session is none: a folder, a pipe, a link to a missing file.
+pub(super) fn obstacle(path: PathBuf) -> Option<JournalError> {
+    fs::symlink_metadata(&path).ok()?;
+    let cause = match fs::metadata(&path) {
+        Ok(facts) if facts.is_file() => return None,
+        Ok(_) => io::Error::other("it is not a regular file"),
+        Err(error) => io::Error::new(error.kind(), format!("it is a link, and {error}")),
+    };
+    Some(JournalError::Unreadable { path, cause })
+}
+
 impl SessionFolder {
     /// Resolves `cwd`, so that a session is found again through any symbolic link.
     pub fn new(config_dir: &Path, cwd: &Path) -> Self {
@@ -168,9 +179,11 @@ impl SessionFolder {
         }
         let files = self.files_anywhere(&name).into_iter();
         let found = files.filter_map(|path| Some((modified(&path)?, path))).max();
-        found.map(|(_when, path)| path).ok_or_else(|| JournalError::Unknown {
-            id: id.clone(),
-            projects: self.projects.clone(),
+        found.map(|(_when, path)| path).ok_or_else(|| {
+            let folders = entries(&self.projects).into_iter();
+            let obstacle = folders.map(|folder| folder.join(&name)).find_map(obstacle);
+            let (id, projects) = (id.clone(), self.projects.clone());
+            obstacle.unwrap_or(JournalError::Unknown { id, projects })
         })
     }
 

@@ -162,9 +162,22 @@ async fn an_invalid_or_taken_session_id_is_rejected() {
     let ended = ended.again(&server.base_url()).args(["--session-id", SESSION, "Two?"]).run().await;
     assert_eq!(ended.code, Some(2), "{ended:?}");
     assert!(ended.stderr.contains("exists already"), "{ended:?}");
-    let ended = ended.again(&server.base_url()).args(["--resume", OTHER, "Two?"]).run().await;
+    let again = ended.again(&server.base_url()).args(["--resume", OTHER, "Two?"]);
+    let mut ended = again.run().await;
     assert_eq!(ended.code, Some(2), "{ended:?}");
     assert!(ended.stderr.contains(&format!("the session {OTHER} was not found")), "{ended:?}");
+    // Archived by a link, whose disk is gone.
+    let journal = files_below(&ended.config())
+        .into_iter()
+        .find(|path| path.ends_with(format!("{SESSION}.jsonl")));
+    let taken = journal.expect("the session was recorded").with_file_name(format!("{OTHER}.jsonl"));
+    std::os::unix::fs::symlink("/nonexistent/disk", &taken).expect("the name is free");
+    for flag in ["--session-id", "--resume", "--resume-or-start"] {
+        ended = ended.again(&server.base_url()).args([flag, OTHER, "Two?"]).run().await;
+        assert_eq!(ended.code, Some(2), "{flag}: {ended:?}");
+        let wanted = format!("{}: it is a link, and No such file", taken.display());
+        assert!(ended.stderr.contains(&wanted), "{flag}: {ended:?}");
+    }
     assert_eq!(server.requests().len(), 1);
 }
 
