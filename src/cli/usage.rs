@@ -189,7 +189,7 @@ mod tests {
     fn only_a_lack_of_resources_is_temporary() {
         for (errno, code, advice) in [
             (Errno::EMFILE, exit_code::TEMPORARY, "ulimit -n"),
-            (Errno::ENFILE, exit_code::TEMPORARY, "ulimit -n"),
+            (Errno::ENFILE, exit_code::TEMPORARY, "sysctl fs.file-max"),
             (Errno::EAGAIN, exit_code::TEMPORARY, "ulimit -u"),
             (Errno::ENOMEM, exit_code::TEMPORARY, "ulimit -u"),
             (Errno::EPERM, exit_code::FAILED, "seccomp"),

@@ -1,6 +1,7 @@
 //! Builds the HTTP clients: connections, certificates, proxies.
 
 use std::fmt::{self, Display};
+use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -14,7 +15,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tower::util::MapFutureLayer;
 
 use crate::json;
-use crate::process::file_reads;
+use crate::process::{file_reads, limit_to_raise};
 use crate::recovery::ConnectionChoice;
 
 use super::proxies::{BadProxy, Proxies, Proxy, is_loopback};
@@ -136,6 +137,11 @@ pub struct InvalidBundle {
 }
 
 impl InvalidBundle {
+    fn unreadable(file: &CaFile, error: &io::Error) -> Self {
+        let advice = limit_to_raise(error).map_or(String::new(), |advice| format!("; {advice}"));
+        Self::new(file, &format!("{error}{advice}"))
+    }
+
     fn new(file: &CaFile, why: &dyn Display) -> Self {
         Self { file: file.clone(), why: why.to_string() }
     }
@@ -385,7 +391,7 @@ const BUNDLE_BYTES_MAX: u64 = 16 << 20;
 /// certificates.
 fn read_pem(file: &CaFile) -> Result<String, InvalidBundle> {
     let bytes = file_reads::read_bounded(&file.path, BUNDLE_BYTES_MAX)
-        .map_err(|error| InvalidBundle::new(file, &error))?;
+        .map_err(|error| InvalidBundle::unreadable(file, &error))?;
     let text = json::decode(&bytes);
     Ok(text.trim_start_matches('\u{feff}').replace("X509 CERTIFICATE-----", "CERTIFICATE-----"))
 }
@@ -463,6 +469,14 @@ mod tests {
     use tokio::sync::Notify;
 
     use super::*;
+
+    #[test]
+    fn a_lack_of_open_files_is_not_blamed_on_the_certificate_file() {
+        let file = CaFile::from(PathBuf::from("ca.pem"));
+        let too_many = io::Error::from_raw_os_error(nix::errno::Errno::EMFILE as i32);
+        let why = InvalidBundle::unreadable(&file, &too_many).why;
+        assert!(why.contains("Too many open files") && why.contains("ulimit -n"), "{why}");
+    }
 
     /// Finds the loopback address once. Every other look-up never ends.
     #[derive(Default)]

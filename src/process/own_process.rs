@@ -26,8 +26,10 @@ pub fn limit_to_raise(error: &(dyn Error + 'static)) -> Option<&'static str> {
     let causes = iter::successors(Some(error), |error| (*error).source());
     let codes = causes.filter_map(|error| error.downcast_ref::<io::Error>()?.raw_os_error());
     codes.map(Errno::from_raw).find_map(|errno| {
-        if matches!(errno, Errno::EMFILE | Errno::ENFILE) {
+        if errno == Errno::EMFILE {
             Some("raise the limit of open files (ulimit -n)")
+        } else if errno == Errno::ENFILE {
+            Some("close files of other programs, or raise the limit of the system (sysctl fs.file-max)")
         } else if errno == Errno::EFBIG {
             Some("raise the limit of the size of files (ulimit -f)")
         } else {
