@@ -137,14 +137,20 @@ fn line_regex() -> RegexMatcherBuilder {
 pub(super) enum PatternError {
     #[error("it matches line feeds, which only a search over many lines (multiline) can find")]
     LineFeed,
+    #[error("the backslash at its end escapes nothing")]
+    OpenEscape,
     #[error(transparent)]
     Invalid(grep_regex::Error),
 }
 
 fn build(builder: &RegexMatcherBuilder, pattern: &str) -> Result<RegexMatcher, PatternError> {
     builder.build(pattern).map_err(|error| {
+        // The message would show the group around the pattern, whose end is escaped.
+        let escapes = pattern.len() - pattern.trim_end_matches('\\').len();
         if matches!(error.kind(), ErrorKind::NotAllowed(_)) {
             PatternError::LineFeed
+        } else if escapes % 2 == 1 && has_syntax(pattern) {
+            PatternError::OpenEscape
         } else {
             PatternError::Invalid(error)
         }
@@ -455,6 +461,7 @@ mod tests {
     fn patterns_that_cannot_be_compiled_are_refused() {
         for (pattern, why) in [
             ("a(", "unclosed group"),
+            (r"foo\d\", "the backslash at its end escapes nothing"),
             (r"x(y|z\x0A)", "multiline"),
             (r"\w{1000}{1000}", "size limit"),
         ] {
