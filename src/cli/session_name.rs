@@ -21,6 +21,12 @@ const SHOWN_MAX: usize = 60;
 /// There is none, or there are several.
 pub(super) fn find(place: &SessionFolder, named: &str) -> Result<SessionFile, UsageError> {
     let named = named.trim();
+    if named.is_empty() {
+        return Err(UsageError::new("the name of the session is empty; is its variable not set?"));
+    }
+    // The path of a journal, as lists and hooks name it.
+    let path = named.strip_suffix(".jsonl").and_then(|path| path.rsplit('/').next());
+    let named = path.unwrap_or(named);
     let unknown = |id: &SessionId| UsageError::new(format!("there is no session {}", id.as_str()));
     if named == "latest" {
         let id = latest(place)
@@ -35,7 +41,7 @@ pub(super) fn find(place: &SessionFolder, named: &str) -> Result<SessionFile, Us
     if let Some(id) = session_named(place, named) {
         return locate_session(place, &id).map_err(|_gone| unknown(&id));
     }
-    let mut found = if named.is_empty() { Vec::new() } else { sessions_beginning(place, named) };
+    let mut found = sessions_beginning(place, named);
     let count = found.len();
     match (found.pop(), count) {
         (Some(file), 1) => Ok(file),
@@ -89,13 +95,15 @@ mod tests {
         }
         let found = |named: &str| find(&place, named).map(|file| file.id.to_string());
         let upper = ids[1].to_ascii_uppercase();
-        for named in [ids[1], "0aaa2", "0AAA2", &upper, &format!("of {}\n", ids[1])] {
+        let path = projects.join(format!("{}.jsonl", ids[1])).display().to_string();
+        for named in [ids[1], "0aaa2", "0AAA2", &upper, &format!("of {}\n", ids[1]), &path] {
             assert_eq!(found(named).expect(named), ids[1]);
         }
         let error = found("nope").expect_err("no such session").to_string();
         assert!(error.starts_with("there is no session nope: it is neither an id"), "{error}");
         let error = found("0aaa").expect_err("two sessions").to_string();
         assert!(error.starts_with("2 sessions begin with 0aaa: "), "{error}");
-        assert!(find(&place, "").is_err());
+        let error = found(" ").expect_err("a variable that is not set").to_string();
+        assert!(error.starts_with("the name of the session is empty"), "{error}");
     }
 }

@@ -162,10 +162,13 @@ pub enum CollectFormat {
     /// A line for each task with its complete result
     Jsonl,
     /// A report on the sessions of the tasks, as text for a terminal
+    #[value(aliases = ["text", "txt"])]
     Table,
     /// The report for a step summary or a comment
+    #[value(alias = "md")]
     Markdown,
     /// The report with a test case for each task
+    #[value(alias = "xml")]
     Junit,
     /// The report as one page
     Html,
@@ -212,6 +215,8 @@ mod tests {
             ("a.txt", CollectFormat::Table),
         ] {
             assert_eq!(format(name, None), Ok(expected), "{name}");
+            let extension = name.rsplit_once('.').map_or("json", |(_, extension)| extension);
+            assert_eq!(CollectFormat::from_str(extension, true), Ok(expected), "{name}");
         }
         assert_eq!(format("a.html", Some(CollectFormat::Json)), Ok(CollectFormat::Json));
     }

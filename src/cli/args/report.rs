@@ -36,12 +36,15 @@ pub struct ReportArgs {
 pub enum ReportFormat {
     /// Text for a terminal
     #[default]
+    #[value(aliases = ["text", "txt"])]
     Table,
     /// For a step summary or a comment
+    #[value(alias = "md")]
     Markdown,
     /// For programs
     Json,
     /// A test case for each session, for CI systems
+    #[value(alias = "xml")]
     Junit,
     /// One self-contained page with a timeline
     Html,
@@ -94,6 +97,9 @@ mod tests {
         ];
         for (name, expected) in table {
             assert_eq!(format(name, None), Ok(expected), "{name}");
+            let extension = name.rsplit('.').next().unwrap_or_default();
+            let is_named = ReportFormat::from_str(extension, true) == Ok(expected);
+            assert!(is_named || name == "html", "{name}");
         }
         assert_eq!(format("a.html", Some(ReportFormat::Json)), Ok(ReportFormat::Json));
         assert_eq!(ReportArgs::default().format(), Ok(ReportFormat::Table));
