@@ -77,10 +77,9 @@ pub fn secret_values(
 }
 
 /// True if a value is the path of a file of credentials, as that of Google. A key in base64 has no
-/// full stop.
+/// full stop, and one in JSON or PEM does not end so.
 fn is_credential_file(value: &OsStr) -> bool {
-    let path = Path::new(value);
-    path.is_absolute() && path.extension().is_some_and(|kind| kind == "json" || kind == "pem")
+    Path::new(value).extension().is_some_and(|kind| kind == "json" || kind == "pem")
 }
 
 /// True if a text in lower case is one of the words of a variable's name.
@@ -173,6 +172,7 @@ mod tests {
                 &["p@ss-1", "p%40ss-1"],
             ),
             ("GOOGLE_APPLICATION_CREDENTIALS", "/home/ci/gha-creds-1f2e.json", &[]),
+            ("GOOGLE_APPLICATION_CREDENTIALS", "./keys/gcp-1f2e.json", &[]),
             ("SERVICE_CREDENTIALS", "/x4fKq7rT2mBv9zLw+3e", &["/x4fKq7rT2mBv9zLw+3e"]),
             ("GOPROXY", "https://a1b2c3d4e5f6g@proxy.corp,direct", &["a1b2c3d4e5f6g"]),
             ("MY_BASE_URL", "https://h.test/v1?key=Kq7-123&page=10", &["Kq7-123"]),

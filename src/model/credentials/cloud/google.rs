@@ -73,7 +73,6 @@ impl GoogleIdentity {
 
     /// The program that the credentials file names, if it may be run.
     pub(super) fn command(&self) -> Option<String> {
-        // The file may be a pipe, which can be read only once.
         if !self.allows_programs() {
             return None;
         }
@@ -133,6 +132,12 @@ fn read_file(path: &Path) -> Result<Option<Value>, Box<Fault>> {
     let wrong = |what: &str| {
         no_credentials(format!("the credentials in {} {what}; correct them", path.display()))
     };
+    if path.exists() && !path.is_file() {
+        return Err(no_credentials(format!(
+            "{} is not a regular file, and the credentials are read several times: write them to a file",
+            path.display()
+        )));
+    }
     let bytes = match file_reads::read_bounded(path, FILE_BYTES_MAX) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -145,4 +150,25 @@ fn read_file(path: &Path) -> Result<Option<Value>, Box<Fault>> {
 
 pub(super) fn no_credentials(message: String) -> Box<Fault> {
     missing_credential("google_no_credentials", message)
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::sys::stat::Mode;
+    use nix::unistd::mkfifo;
+
+    use super::*;
+
+    #[test]
+    fn credentials_in_a_pipe_are_refused_without_a_wait_for_its_writer() {
+        let folder = tempfile::tempdir().expect("a scratch folder");
+        let pipe = folder.path().join("key");
+        mkfifo(&pipe, Mode::S_IRWXU).expect("a pipe can be made");
+        let variable = ("GOOGLE_APPLICATION_CREDENTIALS".into(), pipe.clone().into());
+        let variables = [variable].into_iter().collect();
+        let identity = GoogleIdentity { variables, home: None, cache: None };
+        let why = identity.plan().expect_err("a pipe").detail().to_owned();
+        let wanted = format!("{} is not a regular file", pipe.display());
+        assert!(why.starts_with(&wanted) && why.ends_with("write them to a file"), "{why}");
+    }
 }
