@@ -4,8 +4,10 @@
 //! GOOGLE_APPLICATION_CREDENTIALS ► gcloud's file ► metadata server
 //! ```
 
+use std::fs;
 use std::io;
 use std::iter;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -132,9 +134,9 @@ fn read_file(path: &Path) -> Result<Option<Value>, Box<Fault>> {
     let wrong = |what: &str| {
         no_credentials(format!("the credentials in {} {what}; correct them", path.display()))
     };
-    if path.exists() && !path.is_file() {
+    if fs::metadata(path).is_ok_and(|facts| facts.file_type().is_fifo()) {
         return Err(no_credentials(format!(
-            "{} is not a regular file, and the credentials are read several times: write them to a file",
+            "{} is a pipe, and the credentials are read several times: write them to a file",
             path.display()
         )));
     }
@@ -168,7 +170,7 @@ mod tests {
         let variables = [variable].into_iter().collect();
         let identity = GoogleIdentity { variables, home: None, cache: None };
         let why = identity.plan().expect_err("a pipe").detail().to_owned();
-        let wanted = format!("{} is not a regular file", pipe.display());
+        let wanted = format!("{} is a pipe", pipe.display());
         assert!(why.starts_with(&wanted) && why.ends_with("write them to a file"), "{why}");
     }
 }
