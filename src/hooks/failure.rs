@@ -41,8 +41,8 @@ impl HookFailure {
         if self.kind != HookFailureKind::Missing {
             return self;
         }
-        let (cwd, said) = (cwd.to_owned(), self.detail.clone());
-        let cause = unblocked(move || cause(line.trim(), &said, &cwd)).await;
+        let (cwd, message) = (cwd.to_owned(), self.detail.clone());
+        let cause = unblocked(move || cause(line.trim(), &message, &cwd)).await;
         let cause =
             cause.unwrap_or_default().map_or_else(String::new, |cause| format!("; {cause}"));
         Self { detail: self.detail + &cause, ..self }
@@ -61,13 +61,14 @@ impl HookFailure {
     }
 }
 
-/// Returns why a shell did not run the file that a command line or the shell's message `said` names.
-fn cause(line: &str, said: &str, cwd: &Path) -> Option<&'static str> {
+/// Returns why a shell did not run the file that a command line or the shell's `message` names.
+fn cause(line: &str, message: &str, cwd: &Path) -> Option<&'static str> {
     if line.contains(' ') && cwd.join(line).is_file() {
         return Some("its path has a blank: write the path in quotes");
     }
     // The shell itself comes first in its message.
-    let path = said.rsplit(": ").map(|part| cwd.join(part.trim())).find(|path| path.is_file())?;
+    let path =
+        message.rsplit(": ").map(|part| cwd.join(part.trim())).find(|path| path.is_file())?;
     let mut start = Vec::new();
     open_regular(&path).ok()?.take(FIRST_LINE_MAX).read_to_end(&mut start).ok()?;
     let first = start.split(|byte| *byte == b'\n').next().unwrap_or_default();
@@ -119,7 +120,7 @@ mod tests {
             fs::write(&path, text).expect("a new file");
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("it is ours");
         }
-        for (line, said, wanted) in [
+        for (line, message, wanted) in [
             ("./crlf.sh -x", "exit code 127: /bin/sh: 1: ./crlf.sh: not found", Some("carriage")),
             ("./my hook.sh", "exit code 127: /bin/sh: 1: ./my: not found", Some("in quotes")),
             (
@@ -130,7 +131,7 @@ mod tests {
             ("./good.sh", "exit code 127: /bin/sh: 1: ./good.sh: not found", None),
             ("./gone.sh", "exit code 127: /bin/sh: 1: ./gone.sh: not found", None),
         ] {
-            let cause = cause(line, said, folder.path());
+            let cause = cause(line, message, folder.path());
             let is_as_wanted =
                 cause.is_some_and(|cause| wanted.is_some_and(|it| cause.contains(it)));
             assert!(is_as_wanted || cause == wanted, "{line}: {cause:?}");

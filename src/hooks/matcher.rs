@@ -8,7 +8,7 @@ const BACKTRACKS_MAX: usize = 100_000;
 /// The reason that a matcher is invalid or has failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum MatcherError {
-    #[error("is not a regular expression: {0}")]
+    #[error("is not a regular expression: {0}; name tools, such as \"Bash|Edit\"")]
     Invalid(String),
     #[error("its matcher failed: {0}")]
     Failed(String),

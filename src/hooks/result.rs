@@ -204,7 +204,7 @@ fn block_decision(
     let why = parsed.objection.or(denied.map(|(_, why)| why)).filter(|why| !why.is_empty());
     let why = why.unwrap_or_else(|| match (hook.stderr.trim(), hook.trimmed_output()) {
         ("", out) if !out.starts_with('{') => truncate(out, redactor),
-        (said, _) => said.to_owned(),
+        (text, _) => text.to_owned(),
     });
     let counts = event.objection() != ObjectionUse::Ignored;
     HookOutput {

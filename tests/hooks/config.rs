@@ -190,6 +190,7 @@ fn mistakes_in_hooks_are_reported_with_file_and_line() {
             json!({ "PreToolUse": [{ "matcher": "(", "hooks": [] }] }),
             "hooks.PreToolUse[0].matcher: is not a regular expression",
         ),
+        (json!({ "PreToolUse": [{ "matcher": "Bash(*)", "hooks": [] }] }), "name tools, such as"),
         (
             one("Stop", &json!({ "type": "command", "command": "x", "timeout": -1 })),
             "invalid timeout -1",
