@@ -61,7 +61,7 @@ impl Toolbox {
         lines: Option<LineRange>,
         source: GrantSource,
     ) -> Result<Vec<Block>, NotAttached> {
-        let base = self.tools.shell.cwd();
+        let base = self.tools.shell.folder.path();
         let target = self.tools.places.resolve(path, &base);
         let (input, access) = (json!({ "file_path": path }), Access::Read(target.clone()));
         let judged = self.tools.permissions.check_call(BuiltinTool::Read, &input, &access, source);

@@ -144,7 +144,7 @@ impl ToolSet {
         target: &ResolvedPath,
         stop: &CancellationToken,
     ) -> Result<ToolOutcome, ToolError> {
-        let base = self.shell.cwd();
+        let base = self.shell.folder.path();
         let known = (&self.seen, self.history.as_ref());
         match request {
             ToolRequest::Read(read) => {

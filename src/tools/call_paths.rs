@@ -31,7 +31,7 @@ impl ToolSet {
         input: &GrepInput,
         target: &ResolvedPath,
     ) -> Result<SearchScope, ToolError> {
-        let (folder, glob) = self.glob_of(input, &self.shell.cwd());
+        let (folder, glob) = self.glob_of(input, &self.shell.folder.path());
         let kind = input.kind.as_deref();
         self.scope(BuiltinTool::Grep, target, folder, glob.as_deref(), kind)
     }

@@ -65,6 +65,7 @@ mod schema;
 mod secret_values;
 mod settings;
 mod shell;
+mod shell_folder;
 mod shell_lexer;
 mod shell_program;
 mod shell_wrappers;

@@ -275,7 +275,7 @@ impl ToolSet {
         built_in: &BuiltinCall,
         check_access: &dyn Fn(&Access<'_>) -> Result<Confinement, Denial>,
     ) -> Result<CheckedCall, Denial> {
-        let (live_changes, cwd) = (self.permissions.live_changes(), self.shell.cwd());
+        let (live_changes, cwd) = (self.permissions.live_changes(), self.shell.folder.path());
         let target = self.place(&built_in.request, &cwd);
         let (lookups, seen) = (RefCell::new(HashMap::new()), RealPaths::default());
         let resolve = |path: &str, base: &Path| {
@@ -330,7 +330,7 @@ impl ToolSet {
             (matches!(built_in.request, ToolRequest::Bash(_)), RealPaths::default());
         let is_same_host = checked.live_changes == self.permissions.live_changes();
         let is_same_disk = self.place(&built_in.request, &checked.cwd) == checked.target
-            && (!is_command || self.shell.cwd() == checked.cwd)
+            && (!is_command || self.shell.folder.path() == checked.cwd)
             && checked.lookups.iter().all(|((path, base), lookup)| {
                 PathLookup::of(&self.places, path, base, &seen) == *lookup
             });

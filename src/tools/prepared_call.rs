@@ -180,7 +180,7 @@ impl Toolbox {
 impl ToolSet {
     /// True if there is a file with one path and none with another.
     fn has_only(&self, file: &str, other: &str) -> bool {
-        let place = |path: &str| self.places.absolute(path, &self.shell.cwd());
+        let place = |path: &str| self.places.absolute(path, &self.shell.folder.path());
         place(file).is_file() && place(other).symlink_metadata().is_err()
     }
 
@@ -203,7 +203,7 @@ impl ToolSet {
             json_to_text(content);
         }
         let absolute =
-            |path: &str| file_names::shown(&self.places.absolute(path, &self.shell.cwd()));
+            |path: &str| file_names::shown(&self.places.absolute(path, &self.shell.folder.path()));
         let ParsedInput { mut request, mut notes } = input::parse(tool, &mut call.input, absolute)?;
         let (mut host, mut commands) = (String::new(), Ok(Vec::new()));
         if let ToolRequest::Grep(grep) = &mut request

@@ -183,14 +183,14 @@ impl Toolbox {
     /// Returns the folder in which the next command starts, if it is another one than at the last
     /// call: as text, which journals can hold and [`Self::go_on_in`] reads.
     pub fn take_new_folder(&self) -> Option<PathBuf> {
-        self.tools.shell.take_new_cwd().map(|folder| file_names::shown(&folder).into())
+        self.tools.shell.folder.take_new().map(|folder| file_names::shown(&folder).into())
     }
 
     /// Starts the next command in `folder`. If it is gone or the run may not work there, returns
     /// the folder in which the next command starts instead.
     pub fn go_on_in(&self, folder: &Path) -> Option<PathBuf> {
         let ToolSet { shell, places, .. } = &*self.tools;
-        (!shell.go_on_in(&file_names::find(folder), places)).then(|| shell.cwd())
+        (!shell.folder.go_on_in(&file_names::find(folder), places)).then(|| shell.folder.path())
     }
 
     /// Adds variables exported by the user's hooks to the environment of later commands. Returns

@@ -22,14 +22,15 @@ use super::command_report::CommandReport;
 use super::command_settings::CommandSettings;
 use super::credentials::CredentialSet;
 use super::environment::CommandEnv;
-use super::final_cwd::{CwdReport, FinalCwd};
+use super::final_cwd::FinalCwd;
 use super::git_settings::{self, ConfigFolders, GitSettings};
 use super::hook_index::{self, HookIndex};
 use super::input::{BashInput, lowered};
 use super::outcome::{ToolError, ToolOutcome};
-use super::paths::{WorkFolders, resolve};
+use super::paths::WorkFolders;
 use super::sandbox::{CommandScope, PlainScope, Sandbox};
 use super::settings::ToolSettings;
+use super::shell_folder::ShellFolder;
 use super::shell_program::ShellProgram;
 use super::toolbox_setup::background_tasks;
 use super::withheld::{FailedCommand, WithheldNotes, names};
@@ -56,12 +57,7 @@ pub(super) struct ShellSession {
     pub(super) scratch: Arc<OutputFolder>,
     pub(super) supervisor: Supervisor,
     pub(super) background: Arc<BackgroundTasks>,
-    /// The folder in which the next command starts.
-    cwd: Mutex<PathBuf>,
-    /// That folder as the session has recorded it.
-    recorded_cwd: Mutex<PathBuf>,
-    /// The file to which the next command reports its final folder, if the last one has left it.
-    spare_report: Mutex<Option<FinalCwd>>,
+    pub(super) folder: ShellFolder,
     pub(super) sandbox: Arc<Sandbox>,
     /// The settings of git for commands without a rule in a folder, until another command runs.
     git_settings: Mutex<Option<(PathBuf, GitSettings)>>,
@@ -90,47 +86,12 @@ impl ShellSession {
             scratch,
             supervisor: settings.supervisor.clone(),
             background: background_tasks(settings),
-            cwd: Mutex::new(cwd.to_path_buf()),
-            recorded_cwd: Mutex::new(cwd.to_path_buf()),
-            spare_report: Mutex::default(),
+            folder: ShellFolder::new(cwd),
             sandbox,
             git_settings: Mutex::default(),
             hook_index: index,
             withheld: WithheldNotes::default(),
         }
-    }
-
-    pub(super) fn cwd(&self) -> PathBuf {
-        self.cwd.lock().clone()
-    }
-
-    /// Returns the folder in which the next command starts, if it is another one than at the last
-    /// call.
-    pub(super) fn take_new_cwd(&self) -> Option<PathBuf> {
-        let cwd = self.cwd();
-        let mut recorded = self.recorded_cwd.lock();
-        let is_new = *recorded != cwd;
-        recorded.clone_from(&cwd);
-        is_new.then_some(cwd)
-    }
-
-    /// Starts the next command in `folder`. Returns false if it is gone, or the run may not work
-    /// there.
-    pub(super) fn go_on_in(&self, folder: &Path, places: &WorkFolders) -> bool {
-        let is_usable = folder.is_dir() && resolve(folder) == folder && places.contains(folder);
-        if is_usable {
-            self.set_cwd(folder.to_path_buf());
-        }
-        // If it is not usable, the other folder is a new one for the session.
-        let mut recorded = self.recorded_cwd.lock();
-        folder.clone_into(&mut recorded);
-        is_usable
-    }
-
-    /// The file to which a command reports its final folder.
-    async fn report_file(&self) -> Option<FinalCwd> {
-        let spare = self.spare_report.lock().take().filter(FinalCwd::is_in_place);
-        if spare.is_some() { spare } else { FinalCwd::create(&self.scratch).await.ok() }
     }
 
     /// Lowers the timeout to the maximum. Returns a note for the model if that changed it.
@@ -156,11 +117,11 @@ impl ShellSession {
             return Err(ToolError::interrupted());
         }
         let mut notes = Vec::new();
-        let cwd = self.usable_cwd(places, &mut notes);
+        let cwd = self.folder.usable(places, &mut notes);
         let final_cwd = match &scope {
             _ if input.has_own_folder => None,
             CommandScope::Sandbox(_) | CommandScope::Plain(PlainScope { may_move: true, .. }) => {
-                self.report_file().await
+                self.folder.report_file(&self.scratch).await
             }
             // Other commands cannot change the folder, and could not write the file that reports
             // it.
@@ -178,10 +139,8 @@ impl ShellSession {
         let (ended, captured) = self.run_to_end(running, limit, cancel).await;
         let has_failed = ended.status.is_none_or(|status| !status.success());
         if let Some(final_cwd) = final_cwd {
-            let (report, spare) = final_cwd.read().await;
-            *self.spare_report.lock() = spare;
             let has_moved = !has_failed && names(&input.command, "cd");
-            self.update_cwd((report, has_moved), places, &mut notes);
+            self.folder.update(final_cwd, has_moved, places, &mut notes).await;
         }
         if ended.left_behind {
             notes.push(
@@ -214,7 +173,7 @@ impl ShellSession {
     ) -> Result<ToolOutcome, ToolError> {
         self.background.check_capacity()?;
         let mut notes = Vec::new();
-        let cwd = self.usable_cwd(places, &mut notes);
+        let cwd = self.folder.usable(places, &mut notes);
         let cancel = CancellationToken::new();
         let running = self.start(&input.command, (&cwd, places), None, scope, &cancel).await?;
         let lifetime = self.settings.background_lifetime;
@@ -380,27 +339,6 @@ impl ShellSession {
         })
     }
 
-    /// The folder in which the command starts: the one where the last command ended, if it still
-    /// exists.
-    fn usable_cwd(&self, places: &WorkFolders, notes: &mut Vec<String>) -> PathBuf {
-        let cwd = self.cwd();
-        if cwd.is_dir() {
-            return cwd;
-        }
-        let home = places.cwd().to_path_buf();
-        notes.push(format!(
-            "{} is gone; the working directory is {} again.",
-            cwd.display(),
-            home.display()
-        ));
-        self.set_cwd(home.clone());
-        home
-    }
-
-    fn set_cwd(&self, cwd: PathBuf) {
-        *self.cwd.lock() = cwd;
-    }
-
     fn job(
         &self,
         text: &str,
@@ -434,38 +372,6 @@ impl ShellSession {
             joins_output: true,
             memory: self.settings.memory,
             ..Job::new(self.program.path(), arguments, cwd, environment)
-        }
-    }
-
-    /// Makes the folder in which the command ended the working directory, unless the run may not
-    /// work there.
-    fn update_cwd(
-        &self,
-        (reported, has_moved): (CwdReport, bool),
-        places: &WorkFolders,
-        notes: &mut Vec<String>,
-    ) {
-        match reported {
-            // The command replaced its shell, or what the shell does at its exit.
-            CwdReport::Nothing if has_moved => {
-                notes.push(format!("The working directory is {}.", self.cwd().display()));
-            }
-            CwdReport::Nothing => {}
-            CwdReport::Folder(there) if there == self.cwd() => {}
-            CwdReport::Folder(there) if places.contains(&there) => self.set_cwd(there),
-            CwdReport::Folder(there) => {
-                let home = places.cwd().to_path_buf();
-                notes.push(format!(
-                    "{} is outside the working directories; the working directory is {} again.",
-                    there.display(),
-                    home.display()
-                ));
-                self.set_cwd(home);
-            }
-            CwdReport::Invalid => notes.push(format!(
-                "The final directory of the command is unknown; the working directory is still {}.",
-                self.cwd().display()
-            )),
         }
     }
 }
