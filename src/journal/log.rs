@@ -36,6 +36,16 @@ use super::terms::Terms;
 use super::writer::{JournalWriter, Sync};
 use super::{JournalError, SessionFolder, SessionId};
 
+/// The values that all lines of messages in a journal share.
+#[derive(Clone, Debug, Default)]
+pub(super) struct LineOrigin {
+    pub(super) session: String,
+    pub(super) cwd: String,
+    pub(super) version: String,
+    /// True for the journal of a sub-agent.
+    pub(super) is_sidechain: bool,
+}
+
 /// Writes a run's journal. No method fails or panics: after a failure the journal is
 /// [`JournalHealth::Lost`], until the missing lines can be written. An append waits for the disk
 /// until [`Journal::start_thread`]; after it, only [`Journal::flush`] and [`Journal::close`] wait.
@@ -43,9 +53,7 @@ use super::{JournalError, SessionFolder, SessionId};
 pub struct Journal {
     pub(super) output: JournalOutput,
     pub(super) path: PathBuf,
-    pub(super) session: String,
-    pub(super) cwd: String,
-    pub(super) version: String,
+    pub(super) origin: LineOrigin,
     pub(super) redaction: Redaction,
     /// The number of the last line.
     pub(super) seq: u64,
@@ -57,8 +65,6 @@ pub struct Journal {
     pub(super) answered: HashMap<String, Uuid>,
     /// Number of processes that have written to the session, including this one.
     pub(super) epoch: u64,
-    /// True for the journal of a sub-agent.
-    pub(super) is_sidechain: bool,
     pub(super) mirror: Option<JournalMirror>,
     /// The state of the prompt: a reader folds the same lines to the same state.
     pub(super) fold: PromptFold,
@@ -178,9 +184,12 @@ impl Journal {
     ) -> Self {
         Self {
             output: JournalOutput::Direct(JournalSink::File(writer)),
-            session: id.to_string(),
-            cwd: sessions.recorded_cwd(),
-            version: opening.version.clone(),
+            origin: LineOrigin {
+                session: id.to_string(),
+                cwd: sessions.recorded_cwd(),
+                version: opening.version.clone(),
+                is_sidechain: false,
+            },
             redaction: Redaction::new(opening.secrets.clone()),
             mirror: sessions.mirror().cloned(),
             ..Self::disabled()
@@ -304,10 +313,10 @@ impl Journal {
         let uuid = Uuid::new_v4().to_string();
         let line = AttachmentLine {
             parent_uuid: self.leaf.as_deref(),
-            is_sidechain: self.is_sidechain,
-            cwd: &self.cwd,
-            session_id: &self.session,
-            version: &self.version,
+            is_sidechain: self.origin.is_sidechain,
+            cwd: &self.origin.cwd,
+            session_id: &self.origin.session,
+            version: &self.origin.version,
             kind: "attachment",
             attachment: Attachment { kind: "file", filename: path, content: text },
             uuid: &uuid,
@@ -445,7 +454,7 @@ impl Journal {
             pid: std::process::id(),
             host: host_name(),
             since: timestamp(),
-            cwd: self.cwd.clone(),
+            cwd: self.origin.cwd.clone(),
             version: opening.version.clone(),
             model: opening.model.clone(),
             permission_mode: opening.permission_mode.clone(),
@@ -458,7 +467,8 @@ impl Journal {
             new_demands: opening.new_demands,
         };
         let contract = opening.contract.as_ref();
-        let contract = contract.map(|contract| contract.recorded_in(&self.cwd, &self.redaction));
+        let contract =
+            contract.map(|contract| contract.recorded_in(&self.origin.cwd, &self.redaction));
         let latest = known.contract.as_ref().map(|known| &known.latest);
         let contract = contract.filter(|contract| Some(contract) != latest);
         let prompt = opening.prompt.as_ref().filter(|_| known.prompt.is_none());
@@ -478,7 +488,7 @@ impl Journal {
         }
         self.append_lines(objects, Sync::Now);
         if let Some(title) = &opening.title {
-            let (session_id, seq) = (self.session.as_str(), self.seq + 1);
+            let (session_id, seq) = (self.origin.session.as_str(), self.seq + 1);
             let line = TitleLine { kind: TITLE_TYPE, custom_title: title, session_id, seq };
             self.write_json(serde_json::to_vec(&line), Sync::Later);
         }
@@ -511,11 +521,11 @@ impl Journal {
             let (wire, added_content) = WireMessage::split(message, content, meta);
             let line = MessageLine {
                 parent_uuid: self.leaf.as_deref(),
-                is_sidechain: self.is_sidechain,
+                is_sidechain: self.origin.is_sidechain,
                 user_type: "external",
-                cwd: &self.cwd,
-                session_id: &self.session,
-                version: &self.version,
+                cwd: &self.origin.cwd,
+                session_id: &self.origin.session,
+                version: &self.origin.version,
                 kind: message.role,
                 message: wire,
                 added_content,

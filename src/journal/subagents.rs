@@ -19,7 +19,7 @@ use crate::secrets::KnownSecrets;
 use super::Journal;
 use super::entry::ProcessOpening;
 use super::lease::LeaseFence;
-use super::log::JournalStart;
+use super::log::{JournalStart, LineOrigin};
 use super::mirror::JournalMirror;
 use super::output::JournalOutput;
 use super::past_agents::{SubagentMeta, folder_of};
@@ -33,9 +33,7 @@ use super::writer::JournalWriter;
 #[derive(Clone, Debug)]
 pub struct SubagentJournal {
     folder: PathBuf,
-    session: String,
-    cwd: String,
-    version: String,
+    origin: LineOrigin,
     epoch: u64,
     mirror: Option<JournalMirror>,
     /// The lease of the session.
@@ -85,9 +83,7 @@ impl Journal {
         }
         Some(SubagentJournal {
             folder: folder_of(&self.path),
-            session: self.session.clone(),
-            cwd: self.cwd.clone(),
-            version: self.version.clone(),
+            origin: LineOrigin { is_sidechain: true, ..self.origin.clone() },
             epoch: self.epoch,
             mirror: self.mirror.clone(),
             fence: self.output.fence().cloned(),
@@ -107,16 +103,13 @@ impl Journal {
         let mut journal = Self {
             output: JournalOutput::Direct(JournalSink::File(writer)),
             path,
-            session: location.session.clone(),
-            cwd: location.cwd.clone(),
-            version: location.version.clone(),
+            origin: location.origin.clone(),
             redaction: Redaction::new(header.secrets.clone()),
-            is_sidechain: true,
             mirror: location.mirror.clone(),
             ..Self::disabled()
         };
         let opening = ProcessOpening {
-            version: location.version.clone(),
+            version: location.origin.version.clone(),
             model: header.model.to_owned(),
             limits: *header.limits,
             secrets: header.secrets.clone(),
