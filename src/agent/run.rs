@@ -49,7 +49,7 @@ pub async fn run(
     let left_off = setup.resumed.conversation.left_off;
     let finished = left_off.and_then(LeftOff::end);
     let ended = setup.resumed.work.ended;
-    let was_full = ended.is_some_and(|reason| reason.info().is_context_full);
+    let was_full = ended.is_some_and(StopReason::is_context_full);
     let source = start_source(&setup.resumed.conversation);
     let prompt = std::mem::take(&mut setup.prompt);
     let mut world = open(setup, interrupts, observer);
@@ -314,7 +314,7 @@ impl RunWorld<'_> {
 
     /// Returns the outcome so far, as if the run ended now with this reason.
     pub(super) fn outcome(&mut self, reason: StopReason) -> RunOutcome {
-        let is_full = reason.info().is_context_full;
+        let is_full = reason.is_context_full();
         let contributors = if is_full { self.context_view().contributors() } else { Vec::new() };
         let ledger = self.caller.accounting.ledger().ledger();
         self.record_agents_denials();

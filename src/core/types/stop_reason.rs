@@ -6,7 +6,6 @@ use super::{ErrorClass, exit_code};
 
 /// The properties of a stop reason: its row in the table.
 #[derive(Clone, Copy, Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "independent properties")]
 pub struct StopReasonInfo {
     /// The `terminal_reason` of the result.
     pub name: &'static str,
@@ -27,8 +26,6 @@ pub struct StopReasonInfo {
     pub error_class: Option<ErrorClass>,
     /// True if the result names the last failure of the service.
     pub reports_last_fault: bool,
-    /// True if the conversation did not fit the context window.
-    pub is_context_full: bool,
     /// True if calls had no usable reply, or the model did not finish: an answer from before that
     /// work may stand.
     pub answer_may_stand: bool,
@@ -48,7 +45,6 @@ const DEFAULTS: StopReasonInfo = StopReasonInfo {
     subagent_may_retry: false,
     error_class: None,
     reports_last_fault: false,
-    is_context_full: false,
     answer_may_stand: false,
     service_failure: None,
 };
@@ -161,7 +157,6 @@ stop_reasons! {
         subagent_advice: "Its conversation became too long for the model: split the task, and have \
                           large files read in parts.",
         subagent_may_retry: true,
-        is_context_full: true,
         answer_may_stand: true,
     }
     /// The hard limit of the loop detector was reached.
@@ -201,7 +196,6 @@ stop_reasons! {
         subagent_may_retry: true,
         reports_last_fault: true,
         service_failure: Some("prompt_too_long"),
-        is_context_full: true,
         answer_may_stand: true,
     }
     MaxOutputTokens => "max_output_tokens" {
@@ -287,6 +281,11 @@ impl StopReason {
     /// The cause of the interruption, if the run was interrupted.
     pub const fn interrupt(self) -> Option<Interrupt> {
         if let Self::AbortedStreaming(by) | Self::AbortedTools(by) = self { Some(by) } else { None }
+    }
+
+    /// True if the conversation did not fit the context window.
+    pub const fn is_context_full(self) -> bool {
+        matches!(self, Self::BlockingLimit | Self::PromptTooLong)
     }
 
     /// The stop reason for a failure that cannot be recovered from.

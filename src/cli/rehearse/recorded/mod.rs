@@ -300,7 +300,8 @@ impl Recording<'_> {
         }
         for part in scenario.servers.values_mut().chain([&mut scenario.main]) {
             // The files that tools read are missing, so that their results have other sizes.
-            part.compactions_vary = !part.compactions.is_empty() && !ends_by_size(reason);
+            part.compactions_vary =
+                !part.compactions.is_empty() && !reason.is_some_and(StopReason::is_context_full);
         }
         let requests = |part: &ServerPart| reason.and_then(|_| answer_count(part));
         for part in scenario.servers.values_mut() {
@@ -455,9 +456,4 @@ fn answer_count(part: &ServerPart) -> Option<usize> {
     let steps = part.steps.iter().chain(&part.compactions);
     let count = steps.map(|step| usize::try_from(step.repeat).unwrap_or(usize::MAX)).sum();
     (!part.compactions_vary).then_some(count)
-}
-
-/// Returns true if a run ended because its conversation was too large.
-fn ends_by_size(reason: Option<StopReason>) -> bool {
-    reason.is_some_and(|reason| reason.info().is_context_full)
 }
