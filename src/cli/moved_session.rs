@@ -5,12 +5,13 @@ use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use super::args::Profile;
+use super::args::{GivenFlags, Profile};
 use super::settings::Settings;
 use super::usage::{UsageError, UsageErrorKind};
 use crate::checkout::Worktree;
 use crate::journal::{RestoredSession, SessionId, recorded_path};
 use crate::recovery::LeftOff;
+use crate::secrets::Redactor;
 use crate::text::quoted_word;
 
 /// Returns the command that resumes, from any folder, a session that works in `cwd`. `flags` are
@@ -29,12 +30,31 @@ pub fn resume_command(
     format!("outlast{folder} --resume {session_id}{worktree}{profile}{flags}")
 }
 
-/// Returns the command with the folder of settings and sessions, if that has to be named. The
-/// command also works without a shell.
-pub fn with_config_dir(command: String, config_dir: Option<&Path>) -> String {
-    match config_dir {
-        Some(folder) => format!("env OUTLAST_CONFIG_DIR={} {command}", quoted_path(folder)),
-        None => command,
+/// The terms of a run that the command to resume it repeats.
+#[derive(Clone, Copy, Debug)]
+pub struct RepeatedTerms<'a> {
+    /// The working folder of the run.
+    pub cwd: &'a Path,
+    /// The folder of settings and sessions, if the command has to name it.
+    pub config_dir: Option<&'a Path>,
+    /// The restrictions of `--profile`, which a session does not keep.
+    pub profile: Option<Profile>,
+    /// The other flags of the command line that a session does not keep.
+    pub given: &'a GivenFlags,
+    /// Redacts the secrets in these flags.
+    pub redactor: &'a Redactor,
+}
+
+impl RepeatedTerms<'_> {
+    /// Returns the command that resumes the session with these terms. It also works without a
+    /// shell.
+    pub fn resume_command(&self, session_id: &str) -> String {
+        let flags = self.given.as_command_line(self.redactor);
+        let command = resume_command(session_id, Some(self.cwd), self.profile, &flags);
+        match self.config_dir {
+            Some(folder) => format!("env OUTLAST_CONFIG_DIR={} {command}", quoted_path(folder)),
+            None => command,
+        }
     }
 }
 

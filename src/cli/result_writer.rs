@@ -23,12 +23,14 @@ use crate::recovery::{Interrupt, Money, StopReason};
 use super::args::{OutputFormat, Verbosity};
 use super::chosen_session::is_overlooked;
 use super::exit_watchdog::{SLOW_DISK, SLOW_READER, WatchdogOutput, WatchdogReason};
+use super::moved_session::RepeatedTerms;
 use super::output::{
     PipeSender, ResultBuilder, ResultReport, RunObservers, SnapshotRecorder, StreamJson, Tone,
     last_line, model_usage, one_line,
 };
 use super::output_file::ResultRetention;
 use super::run::{OutputDrain, ResultSubject, RunJob, interrupted_reason};
+use super::settings::Settings;
 use super::timestamps::{WallTime, format_duration, format_elapsed};
 use super::tool_setup::temporary_folder;
 
@@ -250,7 +252,7 @@ impl RunJob {
             for warning in report.warnings {
                 self.shared.warn(warning);
             }
-            let folder = one_line(&report.cwd.display().to_string());
+            let folder = one_line(&report.terms.cwd.display().to_string());
             let line = format!("outlast: session {} in {folder}", report.session_id);
             self.shared.stderr.send(&line);
         }
@@ -302,9 +304,11 @@ impl RunJob {
         warnings: &'a [String],
     ) -> ResultReport<'a> {
         let ResultSubject { session_id, sandbox, resumption } = subject;
-        let config_dir = self.settings.config_dir.as_path();
-        let has_to_name_folder =
-            self.host.is_some() && is_overlooked(config_dir, &self.settings.variables);
+        let Settings { config_dir, variables, cwd, ignored, given, tools, .. } = &*self.settings;
+        let is_to_be_named = self.host.is_some() && is_overlooked(config_dir, variables);
+        let config_dir = is_to_be_named.then_some(config_dir.as_path());
+        let (profile, redactor) = (tools.profile, &self.shared.redactor);
+        let terms = RepeatedTerms { cwd, config_dir, profile, given, redactor };
         ResultReport {
             outcome,
             session_id,
@@ -313,12 +317,8 @@ impl RunJob {
             warnings,
             sandbox,
             resumption,
-            ignored: &self.settings.ignored[..],
-            cwd: &self.settings.cwd,
-            config_dir: has_to_name_folder.then_some(config_dir),
-            profile: self.settings.tools.profile,
-            given: &self.settings.given,
-            redactor: &self.shared.redactor,
+            ignored,
+            terms,
         }
     }
 

@@ -8,6 +8,7 @@ use outlast::agent::{
     HookStats, JournalHealth, LastFailure, ModelSpan, ModelStats, RunCosts, RunOutcome, RunStats,
 };
 use outlast::cli::args::GivenFlags;
+use outlast::cli::moved_session::RepeatedTerms;
 use outlast::cli::output::{ResultReport, Resumption, shrink, usage_error_result};
 use outlast::cli::output_file::{OutputFile, ResultRetention};
 use outlast::cli::timestamps::WallTime;
@@ -171,11 +172,13 @@ pub(super) fn result(outcome: &RunOutcome) -> ResultObject {
         sandbox: &fenced(),
         resumption: &Resumption::default(),
         ignored: &[],
-        cwd: std::path::Path::new("/work"),
-        config_dir: None,
-        profile: None,
-        given: &GivenFlags::default(),
-        redactor: &Redactor::default(),
+        terms: RepeatedTerms {
+            cwd: std::path::Path::new("/work"),
+            config_dir: None,
+            profile: None,
+            given: &GivenFlags::default(),
+            redactor: &Redactor::default(),
+        },
     }
     .object()
 }

@@ -1,12 +1,9 @@
 //! The result object: how a run ended.
 
-use std::path::Path;
-
 use crate::agent::{JournalHealth, ModelStats, RunOutcome, RunStats};
 use crate::cli::advice;
-use crate::cli::args::{GivenFlags, Profile};
 use crate::cli::exit::{self, ExitStatus};
-use crate::cli::moved_session::{resume_command, with_config_dir};
+use crate::cli::moved_session::RepeatedTerms;
 use crate::cli::timestamps::{WallTime, from_unix_seconds};
 use crate::cli::usage::UsageError;
 use crate::cli::version::{COMMIT, SCHEMA_VERSION, VERSION};
@@ -18,7 +15,6 @@ use crate::messages::{
     RunDetails, ServerToolUse, SharedLimitTotals, ToolCounts, UsageTotals,
 };
 use crate::recovery::{ErrorClass, Fault, Money, RecoveryRecord, StopReason};
-use crate::secrets::Redactor;
 use crate::text::millis;
 use crate::tools::{Egress, SandboxState};
 use crate::transcript::{ToolCall, Usage};
@@ -45,16 +41,8 @@ pub struct ResultReport<'a> {
     pub sandbox: &'a SandboxState,
     pub resumption: &'a Resumption,
     pub ignored: &'a [IgnoredSetting],
-    /// The working folder of the run.
-    pub cwd: &'a Path,
-    /// The folder of settings and sessions, if the command that resumes the run has to name it.
-    pub config_dir: Option<&'a Path>,
-    /// The restrictions of `--profile`, which a session does not keep.
-    pub profile: Option<Profile>,
-    /// The other flags of the command line that a session does not keep.
-    pub given: &'a GivenFlags,
-    /// Redacts the secrets in these flags.
-    pub redactor: &'a Redactor,
+    /// The terms that the command to resume the run repeats.
+    pub terms: RepeatedTerms<'a>,
 }
 
 impl ResultReport<'_> {
@@ -84,16 +72,12 @@ impl ResultReport<'_> {
     pub fn resume_command(&self) -> Option<String> {
         let unfinished = self.verdict().is_error() && self.outcome.reason != StopReason::Refusal;
         let can_go_on = self.outcome.has_messages && self.outcome.journal == JournalHealth::Durable;
-        (unfinished && can_go_on).then(|| {
-            let flags = self.given.as_command_line(self.redactor);
-            let command = resume_command(self.session_id, Some(self.cwd), self.profile, &flags);
-            with_config_dir(command, self.config_dir)
-        })
+        (unfinished && can_go_on).then(|| self.terms.resume_command(self.session_id))
     }
 
     /// Returns the warning that the command to resume the run lacks flags, if it does.
     pub fn resume_warning(&self) -> Option<String> {
-        self.resume_command().and_then(|_| self.given.loss_warning(self.redactor))
+        self.resume_command().and_then(|_| self.terms.given.loss_warning(self.terms.redactor))
     }
 
     /// Returns the result object.
