@@ -288,7 +288,7 @@ impl SearchJob<'_> {
     fn search_group(&self, search: &mut FileSearch<'_>, group: &[DirEntry]) -> SearchResults {
         let mut found = (self.empty)();
         for entry in group {
-            if found.more {
+            if found.shown.more {
                 break;
             }
             found.searched += 1;
@@ -322,7 +322,7 @@ impl<F: Iterator> Progress<F> {
 
     /// Takes the next group. `None`: there are no more files, or enough was found.
     fn next_group(&mut self) -> Option<(usize, Vec<F::Item>)> {
-        if self.found.are_enough_with(self.early.values()) {
+        if self.found.shown.are_enough_with(self.early.values().map(|found| &found.shown)) {
             return None;
         }
         let group: Vec<_> = self.files.by_ref().take(GROUP_FILES).collect();
@@ -492,7 +492,7 @@ mod tests {
         let input = serde_json::from_value(serde_json::json!({ "pattern": "x" })).unwrap();
         let with = |lines: &[&str]| {
             let mut results = SearchResults::new(&input, 2, 100);
-            lines.iter().for_each(|line| results.take((*line).to_owned()));
+            lines.iter().for_each(|line| results.shown.take((*line).to_owned()));
             results
         };
         let mut progress = Progress::new(0..GROUP_FILES * 9, with(&[]));

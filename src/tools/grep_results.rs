@@ -34,78 +34,28 @@ pub(super) enum BinaryFile {
     Shown,
 }
 
-/// The results so far, over all files.
+/// The lines that are shown of the results.
 #[derive(Default)]
-pub(super) struct SearchResults {
-    mode: GrepMode,
-    line_numbers: bool,
+pub(super) struct ShownLines {
     lines: Vec<String>,
-    files: usize,
-    matches: u64,
+    /// The maximum number of lines.
+    entries: usize,
     /// The number of characters that may still be shown.
     room: usize,
-    entries: usize,
     /// The number of lines that are still to be left out.
     left_out: usize,
     /// True if more was found than may be shown.
     pub(super) more: bool,
-    pub(super) searched: usize,
-    /// The number of files that could not be opened, or whose lines are too long to be searched.
-    pub(super) skipped: usize,
-    /// The number of binary files that are longer than their searched part.
-    pub(super) cut_binaries: usize,
-    /// Binary files with a match, and the form in which each is reported.
-    binaries: Vec<(String, BinaryFile)>,
 }
 
-impl SearchResults {
-    /// Creates results of at most `entries` lines with at most `room` characters together.
-    pub(super) fn new(input: &GrepInput, entries: usize, room: usize) -> Self {
-        Self {
-            mode: input.output_mode,
-            line_numbers: input.line_numbers.unwrap_or(true),
-            room,
-            entries,
-            ..Self::default()
-        }
-    }
-
-    /// Leaves out the first lines, which an earlier call has shown.
-    pub(super) fn without_first(self, lines: usize) -> Self {
-        Self { left_out: lines, ..self }
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.lines.is_empty() && self.binaries.is_empty()
-    }
-
-    /// Adds the results of the files that follow.
-    pub(super) fn append(&mut self, next: Self) {
-        if self.more {
-            return;
-        }
-        for line in next.lines {
-            self.take(line);
-            if self.more {
-                break;
-            }
-        }
-        self.files += next.files;
-        self.matches += next.matches;
-        self.more |= next.more;
-        self.searched += next.searched;
-        self.skipped += next.skipped;
-        self.cut_binaries += next.cut_binaries;
-        self.binaries.extend(next.binaries);
-    }
-
-    /// True if these results and those of files that follow are as many as may be shown.
+impl ShownLines {
+    /// True if these lines and those of files that follow are as many as may be shown.
     pub(super) fn are_enough_with<'a>(&self, next: impl Iterator<Item = &'a Self>) -> bool {
         let (mut lines, mut characters, mut is_over) = (self.lines.len(), 0, self.more);
-        for found in next {
-            lines += found.lines.len();
-            characters += found.lines.iter().map(|line| shown_length(line)).sum::<usize>();
-            is_over |= found.more;
+        for shown in next {
+            lines += shown.lines.len();
+            characters += shown.lines.iter().map(|line| shown_length(line)).sum::<usize>();
+            is_over |= shown.more;
         }
         let is_wide = self.left_out == 0 && characters > self.room;
         is_over || is_wide || lines > self.entries.saturating_add(self.left_out)
@@ -125,19 +75,78 @@ impl SearchResults {
         self.room -= length;
         self.lines.push(line);
     }
+}
+
+/// The results so far, over all files.
+#[derive(Default)]
+pub(super) struct SearchResults {
+    mode: GrepMode,
+    line_numbers: bool,
+    pub(super) shown: ShownLines,
+    files: usize,
+    matches: u64,
+    pub(super) searched: usize,
+    /// The number of files that could not be opened, or whose lines are too long to be searched.
+    pub(super) skipped: usize,
+    /// The number of binary files that are longer than their searched part.
+    pub(super) cut_binaries: usize,
+    /// Binary files with a match, and the form in which each is reported.
+    binaries: Vec<(String, BinaryFile)>,
+}
+
+impl SearchResults {
+    /// Creates results of at most `entries` lines with at most `room` characters together.
+    pub(super) fn new(input: &GrepInput, entries: usize, room: usize) -> Self {
+        Self {
+            mode: input.output_mode,
+            line_numbers: input.line_numbers.unwrap_or(true),
+            shown: ShownLines { entries, room, ..ShownLines::default() },
+            ..Self::default()
+        }
+    }
+
+    /// Leaves out the first lines, which an earlier call has shown.
+    pub(super) fn without_first(mut self, lines: usize) -> Self {
+        self.shown.left_out = lines;
+        self
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.shown.lines.is_empty() && self.binaries.is_empty()
+    }
+
+    /// Adds the results of the files that follow.
+    pub(super) fn append(&mut self, next: Self) {
+        if self.shown.more {
+            return;
+        }
+        for line in next.shown.lines {
+            self.shown.take(line);
+            if self.shown.more {
+                break;
+            }
+        }
+        self.files += next.files;
+        self.matches += next.matches;
+        self.shown.more |= next.shown.more;
+        self.searched += next.searched;
+        self.skipped += next.skipped;
+        self.cut_binaries += next.cut_binaries;
+        self.binaries.extend(next.binaries);
+    }
 
     /// Formats the results. `note` says why there are none, or what was searched for instead.
     pub(super) fn outcome(self, bounds: &SearchBounds, note: Option<String>) -> ToolOutcome {
         let filenames = match self.mode {
-            GrepMode::FilesWithMatches => self.lines.clone(),
+            GrepMode::FilesWithMatches => self.shown.lines.clone(),
             GrepMode::Content | GrepMode::Count => Vec::new(),
         };
-        let mut parts = self.lines;
+        let mut parts = self.shown.lines;
         if parts.is_empty() && self.binaries.is_empty() {
             let empty = if self.files == 0 { "No matches found" } else { "No more matches" };
             parts.push(empty.to_string());
         }
-        if self.more {
+        if self.shown.more {
             parts.push("[there is more; narrow the search or raise head_limit]".to_string());
         }
         let names: Vec<&str> =
@@ -169,7 +178,7 @@ impl SearchResults {
             "filenames": filenames,
             "numFiles": self.files,
             "numMatches": self.matches,
-            "truncated": self.more,
+            "truncated": self.shown.more,
         });
         ToolOutcome::text(parts.join("\n"), detail)
     }
@@ -204,7 +213,7 @@ impl<'a, F: FnOnce() -> String> FileMatches<'a, F> {
         let number = number.filter(|_| self.found.line_numbers);
         let number = number.map_or(String::new(), |number| format!("{number}{mark}"));
         let name = &*self.name;
-        self.found.take(format!("{name}{mark}{number}{shown}"));
+        self.found.shown.take(format!("{name}{mark}{number}{shown}"));
     }
 
     pub(super) fn close(self) {
@@ -219,8 +228,8 @@ impl<'a, F: FnOnce() -> String> FileMatches<'a, F> {
             }
         }
         match self.found.mode {
-            GrepMode::FilesWithMatches => self.found.take((*self.name).clone()),
-            GrepMode::Count => self.found.take(format!("{}:{}", *self.name, self.here)),
+            GrepMode::FilesWithMatches => self.found.shown.take((*self.name).clone()),
+            GrepMode::Count => self.found.shown.take(format!("{}:{}", *self.name, self.here)),
             GrepMode::Content => {}
         }
     }
@@ -250,7 +259,7 @@ impl<F: FnOnce() -> String> Sink for FileMatches<'_, F> {
         }
         Ok(match self.found.mode {
             GrepMode::FilesWithMatches => false,
-            GrepMode::Content => !self.found.more,
+            GrepMode::Content => !self.found.shown.more,
             GrepMode::Count => true,
         })
     }
@@ -258,12 +267,12 @@ impl<F: FnOnce() -> String> Sink for FileMatches<'_, F> {
     fn context(&mut self, _: &Searcher, context: &SinkContext<'_>) -> Result<bool, io::Error> {
         let shown = shown_line(context.bytes(), || 0);
         self.line(context.line_number(), '-', &shown);
-        Ok(!self.found.more)
+        Ok(!self.found.shown.more)
     }
 
     fn context_break(&mut self, _: &Searcher) -> Result<bool, io::Error> {
-        self.found.take("--".to_string());
-        Ok(!self.found.more)
+        self.found.shown.take("--".to_string());
+        Ok(!self.found.shown.more)
     }
 }
 
