@@ -116,7 +116,7 @@ pub(super) fn assemble(
         permission_mode: settings.config.permissions.mode.name().to_owned(),
         api_key_source: settings.endpoint.credential.source().to_owned(),
         reasoning: settings.config.reasoning,
-        stream_events: settings.output.partial_messages,
+        stream_events: settings.output.stream.partial_messages,
         stop_after: budget(settings, BudgetMode::After),
         journal,
         shared: shared_limits(settings, clock, seed),

@@ -137,8 +137,8 @@ pub(super) async fn prepare_and_begin(
 /// # Errors
 /// One of them cannot be removed.
 pub(super) fn remove_older_results(output: &OutputArgs) -> Result<(), UsageError> {
-    let answer = ("--last-message-file", &output.last_message_file);
-    for (flag, path) in [("--result-file", &output.result_file), answer] {
+    let answer = ("--last-message-file", &output.files.last_message);
+    for (flag, path) in [("--result-file", &output.files.result), answer] {
         let Some(path) = path else { continue };
         let removed = OutputFile::open(path).and_then(|file| file.remove());
         removed.with_context(|| format!("{flag} {}", path.display()))?;
@@ -407,13 +407,12 @@ impl RunJob {
         let options = StreamOptions {
             ignored: settings.ignored.clone(),
             offers: capabilities(settings),
-            hook_events: output.hook_events,
-            subagent_text: output.subagent_text,
+            stream: output.stream,
             interim_result: self.interim_results(subject),
             longest: (!is_array).then_some(StreamJson::LONGEST),
         };
         let (out, session_id) = (out.clone(), &subject.session_id);
-        Some(StreamJson::new(out, session_id, output.partial_messages, options))
+        Some(StreamJson::new(out, session_id, options))
     }
 
     /// Notifies systemd that the run has begun, unless it is a turn of a host. Returns a warning if

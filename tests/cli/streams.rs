@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outlast::agent::{Heartbeat, Init, Observer, RunEvent, WaitingFor};
+use outlast::cli::args::StreamArgs;
 use outlast::cli::output::{StreamJson, StreamOptions};
 use outlast::journal::{Denial, RecordedPrompt};
 use outlast::recovery::{
@@ -54,8 +55,9 @@ const PAUSE: Pause = Pause { class: ErrorClass::ServerOverload, retry: 1, of: So
 async fn told(partial: bool, events: &[RunEvent]) -> Vec<Value> {
     let text = written(|out| {
         let longest = Some(StreamJson::LONGEST);
-        let options = StreamOptions { longest, ..StreamOptions::default() };
-        let mut stream = StreamJson::new(out, "not-yet-known", partial, options);
+        let messages = StreamArgs { partial_messages: partial, ..StreamArgs::default() };
+        let options = StreamOptions { stream: messages, longest, ..StreamOptions::default() };
+        let mut stream = StreamJson::new(out, "not-yet-known", options);
         for event in events {
             stream.observe(event);
         }

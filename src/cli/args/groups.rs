@@ -74,15 +74,8 @@ pub struct OutputArgs {
     /// Report only waits and problems on standard error, even on a terminal or in CI
     #[arg(short = 'q', long)]
     pub quiet: bool,
-    /// With stream-json: also raw stream events
-    #[arg(long)]
-    pub include_partial_messages: bool,
-    /// With stream-json: also the start and end of each hook
-    #[arg(long)]
-    pub include_hook_events: bool,
-    /// With stream-json: also the text and thinking of sub-agents
-    #[arg(long)]
-    pub forward_subagent_text: bool,
+    #[command(flatten)]
+    pub stream: StreamArgs,
     /// For cron: print nothing unless the run fails, read no standard input, and wait out overloads
     /// and rate limits
     #[arg(long, conflicts_with_all = ["stdin", "log_detail", "input_format"])]
@@ -90,21 +83,42 @@ pub struct OutputArgs {
     /// With json: print only these fields of the result, in this order
     #[arg(long, value_name = "A,B", value_delimiter = ',', value_parser = result_fields::parse)]
     pub output_fields: Vec<String>,
-    /// Also write the result object to this file, atomically
-    #[arg(long, value_name = "PATH")]
-    pub result_file: Option<PathBuf>,
-    /// Also write the answer to this file, as text
-    #[arg(long, value_name = "PATH")]
-    pub last_message_file: Option<PathBuf>,
-    /// Touch this file at each sign of activity
-    #[arg(long, value_name = "PATH")]
-    pub heartbeat_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub files: OutputFileArgs,
     /// Read standard input to its end in any case
     #[arg(long)]
     pub stdin: bool,
     /// Do not read standard input
     #[arg(long, conflicts_with = "stdin")]
     pub no_stdin: bool,
+}
+
+/// Messages that only the format stream-json has.
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub struct StreamArgs {
+    /// With stream-json: also raw stream events
+    #[arg(long = "include-partial-messages")]
+    pub partial_messages: bool,
+    /// With stream-json: also the start and end of each hook
+    #[arg(long = "include-hook-events")]
+    pub hook_events: bool,
+    /// With stream-json: also the text and thinking of sub-agents
+    #[arg(long = "forward-subagent-text")]
+    pub subagent_text: bool,
+}
+
+/// Files that a run writes besides its standard output.
+#[derive(Clone, Debug, Default, Args)]
+pub struct OutputFileArgs {
+    /// Also write the result object to this file, atomically
+    #[arg(long = "result-file", value_name = "PATH")]
+    pub result: Option<PathBuf>,
+    /// Also write the answer to this file, as text
+    #[arg(long = "last-message-file", value_name = "PATH")]
+    pub last_message: Option<PathBuf>,
+    /// Touch this file at each sign of activity
+    #[arg(long = "heartbeat-file", value_name = "PATH")]
+    pub heartbeat: Option<PathBuf>,
 }
 
 impl OutputArgs {

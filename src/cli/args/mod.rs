@@ -34,8 +34,8 @@ pub use compatibility::CompatibilityArgs;
 pub use config::{ConfigAction, ConfigArgs, GetSettingArgs, InitConfigArgs};
 pub use given::GivenFlags;
 pub use groups::{
-    AcceptanceArgs, InputFormat, McpArgs, ModelArgs, NetworkArgs, OutputArgs, OutputFormat,
-    Profile, PromptArgs, SessionArgs, TimerArgs, ToolArgs, Verbosity,
+    AcceptanceArgs, InputFormat, McpArgs, ModelArgs, NetworkArgs, OutputArgs, OutputFileArgs,
+    OutputFormat, Profile, PromptArgs, SessionArgs, StreamArgs, TimerArgs, ToolArgs, Verbosity,
 };
 pub use inspect::{InspectArgs, InspectSubject, ServerLoginArgs, ServersAction, ServersArgs};
 pub use log_filter::LogFilter;
@@ -248,9 +248,9 @@ impl RunArgs {
                 input(Path::new(text)).and_then(|path| path.into_os_string().into_string().ok());
             *text = path.unwrap_or_else(|| text.clone());
         }
-        let OutputArgs { result_file, last_message_file, heartbeat_file, .. } = &mut self.output;
+        let OutputFileArgs { result, last_message, heartbeat } = &mut self.output.files;
         let debug_file = &mut self.compatibility.debug_file;
-        for file in [result_file, last_message_file, heartbeat_file, debug_file] {
+        for file in [result, last_message, heartbeat, debug_file] {
             *file = file.take().map(|path| folder.join(path));
         }
     }

@@ -167,8 +167,8 @@ impl WorkerTask<'_> {
         run.prompt = Some(task.prompt.clone());
         run.session.resume_or_start = Some(files.session_id(task.session_id).to_string());
         run.output.output_format = Some(OutputFormat::Json);
-        run.output.result_file = Some(files.result());
-        run.output.heartbeat_file = Some(files.heartbeat());
+        run.output.files.result = Some(files.result());
+        run.output.files.heartbeat = Some(files.heartbeat());
         run.output.no_stdin = true;
         context.set_folder(self.prepare_folder(&run, &context).await?);
         env::set_current_dir(&context.cwd).map_err(|error| {

@@ -73,7 +73,7 @@ impl HostSession {
             })
             .await?;
         let id = init.session_id.clone();
-        StreamJson::new(out, &id, false, options).observe(&RunEvent::Init(Box::new(init)));
+        StreamJson::new(out, &id, options).observe(&RunEvent::Init(Box::new(init)));
         Ok(())
     }
 }

@@ -86,7 +86,7 @@ impl TurnArgs {
         let text = |value: serde_json::Value| value.to_string();
         run.prompts.agents = run.prompts.agents.take().or(agents.map(text));
         run.acceptance.json_schema = run.acceptance.json_schema.take().or(json_schema.map(text));
-        run.output.forward_subagent_text |= request.forwards_subagent_text;
+        run.output.stream.subagent_text |= request.forwards_subagent_text;
         if !request.sdk_servers.is_empty() {
             run.mcp.mcp_config.push(json!({ "mcpServers": request.sdk_servers }).to_string());
         }

@@ -9,6 +9,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::agent::{AgentIdentity, Heartbeat, Init, Observer, RunEvent, RunOutcome, WaitingFor};
+use crate::cli::args::StreamArgs;
 use crate::cli::version::{COMMIT, REFERENCE_VERSION, SCHEMA_VERSION, VERSION};
 use crate::config::repository::IgnoredSetting;
 use crate::hooks::{HookEvent, HookProgress};
@@ -53,10 +54,7 @@ pub struct StreamOptions {
     pub ignored: Vec<IgnoredSetting>,
     /// Commands, skills and agents, for the init message.
     pub offers: Capabilities,
-    /// True if all hooks are reported, not only `SessionStart` hooks.
-    pub hook_events: bool,
-    /// True if text and thinking of sub-agents are reported, not only their tool calls.
-    pub subagent_text: bool,
+    pub stream: StreamArgs,
     /// Builds an additional result when a turn waits for sub-agents; when the turn continues, an
     /// init message follows. `None`: the only result is that of the run.
     pub interim_result: Option<ResultBuilder>,
@@ -92,16 +90,11 @@ impl StreamJson {
     /// The line limit of the Python SDK.
     pub const LONGEST: usize = 1_000_000;
 
-    pub fn new(
-        out: PipeSender,
-        session_id: &str,
-        partial_messages: bool,
-        options: StreamOptions,
-    ) -> Self {
+    pub fn new(out: PipeSender, session_id: &str, options: StreamOptions) -> Self {
         Self {
             out,
             session_id: session_id.to_owned(),
-            deltas: partial_messages.then(BlockDeltas::default),
+            deltas: options.stream.partial_messages.then(BlockDeltas::default),
             options,
             begun: false,
             held_back: Vec::new(),
@@ -299,7 +292,8 @@ impl StreamJson {
                 continue;
             }
             // Of a sub-agent, tool calls are reported. Its text goes to the agent that started it.
-            let emitted = self.options.subagent_text || matches!(block, Block::ToolUse { .. });
+            let emitted =
+                self.options.stream.subagent_text || matches!(block, Block::ToolUse { .. });
             if self.within.is_some() && !emitted {
                 continue;
             }
@@ -354,7 +348,7 @@ impl StreamJson {
 
     /// Emits the start or the end of a hook.
     fn hook(&mut self, progress: &HookProgress) {
-        if !self.options.hook_events && progress.event != HookEvent::SessionStart {
+        if !self.options.stream.hook_events && progress.event != HookEvent::SessionStart {
             return;
         }
         let (hook_id, hook_name) = (progress.id.clone(), progress.name.clone());

@@ -36,7 +36,7 @@ pub use servers::McpServers;
 pub use sources::{FileState, SettingsFile};
 pub use survey::{SettingsSurvey, survey, survey_with_managed};
 
-use crate::cli::args::{GivenFlags, LogFilter, OutputFormat, Profile, Verbosity};
+use crate::cli::args::{GivenFlags, LogFilter, OutputFormat, Profile, StreamArgs, Verbosity};
 use crate::cli::output_file::OutputFile;
 use crate::cli::plugins::Plugin;
 use crate::cli::prompts::PromptLibrary;
@@ -134,18 +134,13 @@ impl Settings {
 
 /// Output settings.
 #[derive(Clone, Debug, Default)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct OutputSettings {
     pub format: OutputFormat,
     /// True if `json` prints all messages, and not only the result.
     pub verbose: bool,
     /// Level of detail on standard error, if it was requested.
     pub verbosity: Option<Verbosity>,
-    pub partial_messages: bool,
-    /// True if the start and the end of each hook are reported.
-    pub hook_events: bool,
-    /// True if text and thinking of sub-agents are reported.
-    pub subagent_text: bool,
+    pub stream: StreamArgs,
     /// The fields of the result on standard output. Empty: all fields.
     pub fields: Vec<String>,
     pub files: OutputFiles,

@@ -14,7 +14,7 @@ use super::{
     ToolRules, acceptance_checks, agent_list, profile, prompt_tool, rule_names, run_limits,
     sandbox, servers, system,
 };
-use crate::cli::args::{OutputFormat, RunArgs, Verbosity};
+use crate::cli::args::{OutputFileArgs, OutputFormat, RunArgs, Verbosity};
 use crate::cli::chosen_session::session_dir;
 use crate::cli::output_file::OutputFile;
 use crate::cli::stdin::StdinMode;
@@ -252,9 +252,9 @@ fn output(
         return Err(UsageError::new("--output-fields needs --output-format json; add it"));
     }
     for (flag, given) in [
-        ("--include-partial-messages", output.include_partial_messages),
-        ("--include-hook-events", output.include_hook_events),
-        ("--forward-subagent-text", output.forward_subagent_text),
+        ("--include-partial-messages", output.stream.partial_messages),
+        ("--include-hook-events", output.stream.hook_events),
+        ("--forward-subagent-text", output.stream.subagent_text),
     ] {
         if given && format != OutputFormat::StreamJson {
             let line = format!("{flag} needs --output-format stream-json; add it");
@@ -265,9 +265,7 @@ fn output(
         format,
         verbose: output.verbose,
         verbosity,
-        partial_messages: output.include_partial_messages,
-        hook_events: output.include_hook_events,
-        subagent_text: output.forward_subagent_text,
+        stream: output.stream,
         fields: output.output_fields.clone(),
         files: output_files(args, step_summary)?,
         library_log: args.compatibility.library_log(),
@@ -296,10 +294,11 @@ fn output_files(
         opened.push((flag, file.clone()));
         Ok(Some(file))
     };
+    let OutputFileArgs { result, last_message, heartbeat } = &args.output.files;
     Ok(OutputFiles {
-        result: open("--result-file", args.output.result_file.as_deref())?,
-        last_message: open("--last-message-file", args.output.last_message_file.as_deref())?,
-        heartbeat: open("--heartbeat-file", args.output.heartbeat_file.as_deref())?,
+        result: open("--result-file", result.as_deref())?,
+        last_message: open("--last-message-file", last_message.as_deref())?,
+        heartbeat: open("--heartbeat-file", heartbeat.as_deref())?,
         debug: open("--debug-file", args.compatibility.debug_file.as_deref())?,
         step_summary,
     })
