@@ -16,9 +16,7 @@ use crate::host::UserPrompt;
 use crate::journal::{ContentForm, Damage, SessionTotals};
 use crate::mcp::{LoginEnvironment, ServerEnvironment, Servers, tool_name_prefix};
 use crate::model::limits::SharedLimits;
-use crate::model::{
-    self, EndpointError, ModelClient, ModelFacts, RequestTimers, Secret, Transport,
-};
+use crate::model::{self, EndpointError, ModelClient, ModelFacts, RequestTimers, Transport};
 use crate::process::{Supervisor, UserPrograms};
 use crate::recovery::{FastMode, Ledger, Limits, Money};
 use crate::secrets::{KnownSecrets, Redactor};
@@ -34,7 +32,7 @@ use super::memory::{Memory, MemoryFile, MemorySearch};
 use super::model_facts::model_facts;
 use super::output::Resumption;
 use super::session::{FoundSession, Task};
-use super::settings::{ChainEntry, CredentialSource, EndpointSettings, ModelChain, Settings};
+use super::settings::{ChainEntry, EndpointSettings, ModelChain, Settings};
 use super::subagent_setup::subagent_setup;
 use super::system::{EnvironmentFacts, add_acceptance_checks, add_part, compose};
 use super::timestamps::WallTime;
@@ -424,16 +422,6 @@ pub(super) fn fast_mode_warning(
 /// Converts the endpoint settings. Scaled time (rehearsals) applies to its timers, but not to the
 /// connect timeout: no scenario tests that, and a busy machine would exceed it for no other reason.
 pub(super) fn endpoint(endpoint: &EndpointSettings, clock: Clock) -> model::ModelService {
-    let credential = match &endpoint.credential {
-        CredentialSource::ApiKey(key) => model::Credential::ApiKey(Secret::new(key)),
-        CredentialSource::Bearer(token) => model::Credential::Bearer(Secret::new(token)),
-        CredentialSource::OAuthToken(token) => model::Credential::OAuthToken(Secret::new(token)),
-        CredentialSource::Helper(command) => model::Credential::Helper(command.clone()),
-        CredentialSource::OAuth { file, .. } => model::Credential::OAuth(file.clone()),
-        CredentialSource::FoundryKey(key) => model::Credential::FoundryKey(Secret::new(key)),
-        CredentialSource::Cloud(identity) => model::Credential::Cloud(identity.clone()),
-        CredentialSource::Absent => model::Credential::None,
-    };
     let timers = endpoint.timers;
     model::ModelService {
         kind: endpoint.service.clone(),
@@ -448,7 +436,7 @@ pub(super) fn endpoint(endpoint: &EndpointSettings, clock: Clock) -> model::Mode
             ..timers
         },
         connection: endpoint.connection.clone(),
-        ..model::ModelService::new(endpoint.base_url.as_str(), credential)
+        ..model::ModelService::new(endpoint.base_url.as_str(), endpoint.credential.clone())
     }
 }
 

@@ -7,13 +7,14 @@ use uuid::Uuid;
 use super::assemble::{servers, user_programs};
 use super::chosen_session;
 use super::model_facts::model_facts;
-use super::settings::{self, CredentialSource, Settings};
+use super::settings::{self, Settings};
 use super::tool_setup::{temporary_folder, tool_settings, tool_settings_error};
 use super::usage::UsageError;
 use crate::cli::args::RunArgs;
 use crate::config::environment::Variables;
 use crate::config::managed;
 use crate::mcp::Servers;
+use crate::model::Credential;
 use crate::process::Supervisor;
 use crate::secrets::KnownSecrets;
 use crate::tools::{SandboxGaps, SandboxMode, ToolSettings, Toolbox};
@@ -48,8 +49,8 @@ pub(super) fn dry_run(
 
 fn confines_helper(settings: &Settings, toolbox: &Toolbox) -> bool {
     let programs = user_programs(settings, toolbox);
-    let is_confined = |credential: &CredentialSource| {
-        let CredentialSource::Helper(command) = credential else { return false };
+    let is_confined = |credential: &Credential| {
+        let Credential::Helper(command) = credential else { return false };
         programs.confines(&command.job())
     };
     let mut credentials = settings.chain.endpoints.iter().map(|endpoint| &endpoint.credential);

@@ -3,10 +3,10 @@
 use std::time::SystemTime;
 
 use super::assemble;
-use super::settings::{ChainEntry, CredentialSource, EndpointSettings, Settings, SettingsSurvey};
+use super::settings::{ChainEntry, EndpointSettings, Settings, SettingsSurvey};
 use crate::agent::Clock;
 use crate::doctor::{ResolvedConfig, ServicePlace};
-use crate::model::{self, Secret};
+use crate::model::{self, Credential, Secret};
 use crate::secrets::KnownSecrets;
 
 /// Returns the first model's endpoint, which is known even if the run cannot be built.
@@ -31,13 +31,13 @@ pub(super) fn add_endpoints(
             chain.links.iter().filter(|link| link.endpoint == index).collect();
         let variable = links.iter().find_map(|link| Some(link.label.split_once('#')?.1));
         let credential = match (&endpoint.credential, variable) {
-            (CredentialSource::Absent, _) => None,
-            (CredentialSource::Cloud(_), _) | (_, None) => {
+            (Credential::None, _) => None,
+            (Credential::Cloud(_), _) | (_, None) => {
                 let of_cloud = endpoint.cloud_credential();
                 of_cloud.map(|(kind, source)| (kind.to_owned(), source)).or_else(|| first.cloned())
             }
             (credential, Some(name)) => {
-                let is_bearer = matches!(credential, CredentialSource::Bearer(_));
+                let is_bearer = matches!(credential, Credential::Bearer(_));
                 let kind = if is_bearer { "bearer token" } else { "API key" };
                 let name = name.strip_prefix("bearer:").unwrap_or(name);
                 Some((kind.to_owned(), format!("the variable {name}")))
@@ -60,17 +60,17 @@ fn probe_target(
 ) -> ServicePlace {
     let mut endpoint = assemble::endpoint(at, Clock::start(1.0));
     endpoint.secrets = secrets.clone();
-    if let model::Credential::Cloud(identity) = &mut endpoint.credential {
+    if let Credential::Cloud(identity) = &mut endpoint.credential {
         identity.keep_unchanged();
     }
     let mut login_expired = false;
-    if let CredentialSource::OAuth { login, .. } = &at.credential {
+    if let Credential::OAuth { login: Some(login), .. } = &at.credential {
         login_expired =
             login.access.is_none() || login.expires.is_some_and(|end| end < SystemTime::now());
         let token = login.access.as_ref().map_or("", Secret::reveal);
         endpoint.credential = match token {
-            "" => model::Credential::None,
-            token => model::Credential::Bearer(Secret::new(token)),
+            "" => Credential::None,
+            token => Credential::Bearer(Secret::new(token)),
         };
     }
     ServicePlace { endpoint, models, credential, login_expired, is_fallback: false }

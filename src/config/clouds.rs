@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use super::environment::{Variables, home, is_enabled};
 use super::values::InvalidValue;
 use crate::model::{
-    AwsIdentity, BaseUrl, CloudIdentity, EntraIdentity, GoogleIdentity, ServiceKind,
+    AwsIdentity, BaseUrl, CloudIdentity, Credential, EntraIdentity, GoogleIdentity, Secret,
+    ServiceKind,
 };
 
 /// Variables that select a cloud.
@@ -33,30 +34,8 @@ pub enum CloudPlace {
 pub struct CloudEndpoint {
     pub service: ServiceKind,
     pub base_url: String,
-    pub credential: CloudCredential,
-}
-
-/// The credential of a cloud.
-#[derive(Clone, PartialEq, Eq)]
-pub enum CloudCredential {
-    /// The key of a Foundry resource.
-    FoundryKey(String),
-    /// A bearer token: a key of Bedrock.
-    Bearer(String),
-    Identity(Box<CloudIdentity>),
-    /// A gateway authenticates requests.
-    Skipped,
-}
-
-impl std::fmt::Debug for CloudCredential {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::FoundryKey(_) => "FoundryKey",
-            Self::Bearer(_) => "Bearer",
-            Self::Identity(_) => "Identity",
-            Self::Skipped => "Skipped",
-        })
-    }
+    /// [`Credential::None`] if a gateway authenticates requests.
+    pub credential: Credential,
 }
 
 impl CloudPlace {
@@ -179,18 +158,18 @@ impl CloudSources<'_> {
         BaseUrl::parse(&base_url)
             .map_err(|error| format!("the address of {}: {error}", service.name()))?;
         let credential = if is_enabled(self.variables, skipped) {
-            CloudCredential::Skipped
+            Credential::None
         } else {
             self.credential(&service)
         };
         Ok(CloudEndpoint { service, base_url, credential })
     }
 
-    fn credential(&self, service: &ServiceKind) -> CloudCredential {
-        let identity = |identity| CloudCredential::Identity(Box::new(identity));
+    fn credential(&self, service: &ServiceKind) -> Credential {
+        let identity = |identity| Credential::Cloud(Box::new(identity));
         match service {
             ServiceKind::Bedrock { region } => match self.text("AWS_BEARER_TOKEN_BEDROCK") {
-                Some(token) => CloudCredential::Bearer(token),
+                Some(token) => Credential::Bearer(Secret::new(&token)),
                 None => identity(CloudIdentity::Aws(AwsIdentity {
                     variables: self.variables_of(&["AWS_"]),
                     home: home(self.variables),
@@ -201,14 +180,14 @@ impl CloudSources<'_> {
                 })),
             },
             ServiceKind::Foundry { .. } => match self.text("ANTHROPIC_FOUNDRY_API_KEY") {
-                Some(key) => CloudCredential::FoundryKey(key),
+                Some(key) => Credential::FoundryKey(Secret::new(&key)),
                 None => identity(CloudIdentity::Entra(EntraIdentity {
                     variables: self.variables_of(&["AZURE_", "IDENTITY_"]),
                     cache: Some(self.cache()),
                 })),
             },
             ServiceKind::Vertex { .. } => identity(CloudIdentity::Google(self.google())),
-            ServiceKind::Messages => CloudCredential::Skipped,
+            ServiceKind::Messages => Credential::None,
         }
     }
 

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 
 use outlast::cli::args::{self, CliRequest};
-use outlast::cli::settings::{self, CredentialSource, Settings};
+use outlast::cli::settings::{self, Settings};
 use outlast::journal::Terms;
-use outlast::model::HelperCommand;
+use outlast::model::{Credential, HelperCommand, Secret};
 
 use super::binary_fixture::BinaryFixture;
 
@@ -47,14 +47,14 @@ fn labels(settings: &Settings) -> Vec<&str> {
 }
 
 /// Where the link of this number is, and with what: base URL, credential, headers.
-fn place(settings: &Settings, link: usize) -> (&str, &CredentialSource, Vec<&str>) {
+fn place(settings: &Settings, link: usize) -> (&str, &Credential, Vec<&str>) {
     let endpoint = &settings.chain.endpoints[settings.chain.links[link].endpoint];
     let headers = endpoint.headers.iter().map(|(name, _)| name.as_str()).collect();
     (&endpoint.base_url, &endpoint.credential, headers)
 }
 
-fn key(text: &str) -> CredentialSource {
-    CredentialSource::ApiKey(text.to_owned())
+fn key(text: &str) -> Credential {
+    Credential::ApiKey(Secret::new(text))
 }
 
 #[test]
@@ -86,9 +86,9 @@ fn a_fallback_entry_names_its_model_base_url_and_key_variable() {
     assert_eq!(place(&settings, 0), (PRIMARY, &key(KEY), both.clone()));
     assert_eq!(place(&settings, 1), (PRIMARY, &key(KEY), both));
     assert_eq!(place(&settings, 2), (PRIMARY, &key(OTHER), vec!["X-Team"]));
-    assert_eq!(place(&settings, 3), ("http://127.0.0.1:8080", &CredentialSource::Absent, vec![]));
+    assert_eq!(place(&settings, 3), ("http://127.0.0.1:8080", &Credential::None, vec![]));
     assert_eq!(place(&settings, 4), ("https://far.example", &key(OTHER), vec![]));
-    let bearer = CredentialSource::Bearer(OTHER.to_owned());
+    let bearer = Credential::Bearer(Secret::new(OTHER));
     assert_eq!(place(&settings, 5), ("https://bear.example/x", &bearer, vec![]));
     assert_eq!(settings.config.limits.budgets.switches, 7);
 }
@@ -115,12 +115,12 @@ fn primary_credentials_are_sent_only_to_the_primary_origin() {
             let primary = if credential.is_empty() {
                 key(KEY)
             } else {
-                CredentialSource::Helper(HelperCommand::new("print-key"))
+                Credential::Helper(HelperCommand::new("print-key"))
             };
             if home {
                 assert_eq!((found, headers.len()), (&primary, 2), "{base}");
             } else {
-                assert_eq!((found, headers.len()), (&CredentialSource::Absent, 0), "{base}");
+                assert_eq!((found, headers.len()), (&Credential::None, 0), "{base}");
             }
             assert!(url.starts_with("http"), "{url}");
         }
@@ -145,7 +145,7 @@ fn settings_accept_fallback_entries_as_strings_and_objects() {
         "second#OTHER_KEY",
     ];
     assert_eq!(labels(&settings), expected);
-    let bearer = CredentialSource::Bearer(OTHER.to_owned());
+    let bearer = Credential::Bearer(Secret::new(OTHER));
     assert_eq!(place(&settings, 3), ("https://big.example", &bearer, vec!["X-Title"]));
     assert_eq!(settings.chain.links[3].context_window, Some(32_000));
     assert!(settings.config.fallback_return);

@@ -5,8 +5,8 @@ use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
 use outlast::cli::args::{self, CliRequest, GivenFlags};
-use outlast::cli::settings::{self, CredentialSource, Settings, SettingsSurvey};
-use outlast::model::ThinkingMode;
+use outlast::cli::settings::{self, Settings, SettingsSurvey};
+use outlast::model::{Credential, ThinkingMode};
 use serde_json::json;
 
 use super::binary_fixture::BinaryFixture;
@@ -282,14 +282,14 @@ fn fingerprint(settings: &Settings) -> String {
         at.timers.dead_path,
     ];
     let helper = match &at.credential {
-        CredentialSource::Helper(helper) => &helper.command,
-        CredentialSource::ApiKey(_)
-        | CredentialSource::Bearer(_)
-        | CredentialSource::OAuthToken(_)
-        | CredentialSource::OAuth { .. }
-        | CredentialSource::FoundryKey(_)
-        | CredentialSource::Cloud(_)
-        | CredentialSource::Absent => "",
+        Credential::Helper(helper) => &helper.command,
+        Credential::ApiKey(_)
+        | Credential::Bearer(_)
+        | Credential::OAuthToken(_)
+        | Credential::OAuth { .. }
+        | Credential::FoundryKey(_)
+        | Credential::Cloud(_)
+        | Credential::None => "",
     };
     format!("{settings:?} {timers:?} {helper}")
 }

@@ -5,11 +5,11 @@ use std::ffi::{OsStr, OsString};
 use std::time::Duration;
 
 use outlast::cli::args::{self, CliRequest, OutputFormat};
-use outlast::cli::settings::{self, CredentialSource, Settings};
+use outlast::cli::settings::{self, Settings};
 use outlast::config::registry;
 use outlast::config::values::LONGEST;
 use outlast::journal::Terms;
-use outlast::model::{HelperCommand, ThinkingMode};
+use outlast::model::{Credential, HelperCommand, Secret, ThinkingMode};
 use outlast::recovery::{Money, Persistence};
 
 use super::binary_fixture::BinaryFixture;
@@ -755,21 +755,18 @@ fn every_timer_is_a_flag_and_a_setting() {
 fn credentials_are_found_in_order_and_never_shown() {
     let both = [("ANTHROPIC_AUTH_TOKEN", "a-token"), ("ANTHROPIC_API_KEY", "a-key")];
     let settings = resolve(&["hi"], &both, "{}").unwrap();
-    assert_eq!(settings.endpoint.credential, CredentialSource::Bearer("a-token".to_owned()));
+    assert_eq!(settings.endpoint.credential, Credential::Bearer(Secret::new("a-token")));
     assert!(!format!("{:?}", settings.endpoint.credential).contains("a-token"));
     let with_key = |key| [("CLAUDE_CODE_OAUTH_TOKEN", "o-token"), ("ANTHROPIC_API_KEY", key)];
     let settings = resolve(&["hi"], &with_key("a-key"), "{}").unwrap();
-    assert_eq!(settings.endpoint.credential, CredentialSource::ApiKey("a-key".to_owned()));
+    assert_eq!(settings.endpoint.credential, Credential::ApiKey(Secret::new("a-key")));
     let settings = resolve(&["hi"], &with_key(""), "{}").unwrap();
-    assert_eq!(settings.endpoint.credential, CredentialSource::OAuthToken("o-token".to_owned()));
+    assert_eq!(settings.endpoint.credential, Credential::OAuthToken(Secret::new("o-token")));
     assert!(!format!("{:?}", settings.endpoint.credential).contains("o-token"));
     let helper = resolve(&["hi"], &both, r#"{"apiKeyHelper": "pass show key"}"#).unwrap();
-    assert_eq!(
-        helper.endpoint.credential,
-        CredentialSource::Helper(HelperCommand::new("pass show key"))
-    );
+    assert_eq!(helper.endpoint.credential, Credential::Helper(HelperCommand::new("pass show key")));
     let from_file = resolve(&["hi"], &[], r#"{"env": {"ANTHROPIC_API_KEY": "other"}}"#).unwrap();
-    assert_eq!(from_file.endpoint.credential, CredentialSource::ApiKey("other".to_owned()));
+    assert_eq!(from_file.endpoint.credential, Credential::ApiKey(Secret::new("other")));
 }
 
 #[test]

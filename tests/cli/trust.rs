@@ -10,12 +10,13 @@ use std::path::Path;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use outlast::cli::args::{self, CliRequest};
-use outlast::cli::settings::{self, CredentialSource, Settings, SystemPrompt};
+use outlast::cli::settings::{self, Settings, SystemPrompt};
 use outlast::cli::system::{EnvironmentFacts, compose};
 use outlast::cli::timestamps::WallTime;
 use outlast::config::Config;
 use outlast::config::repository::IgnoredSetting;
 use outlast::journal::Terms;
+use outlast::model::{Credential, Secret};
 use sha2::{Digest, Sha256};
 
 use super::binary_fixture::BinaryFixture;
@@ -80,7 +81,7 @@ fn an_untrusted_repository_can_only_add_denials() {
     let world = BinaryFixture::new().file("work/.claude/settings.json", GREEDY);
     let settings = at_work(&world, &[]);
     assert!(!is_trusted(&settings));
-    assert_eq!(settings.endpoint.credential, CredentialSource::ApiKey("a-key".to_owned()));
+    assert_eq!(settings.endpoint.credential, Credential::ApiKey(Secret::new("a-key")));
     assert_eq!(settings.endpoint.base_url, "https://api.anthropic.com");
     assert!(
         settings.endpoint.connection.ca_files.is_empty(),

@@ -63,8 +63,10 @@ impl OauthFixture {
             ..LoginFile::within(self.folder.path())
         };
         change(&mut file);
-        let endpoint =
-            ModelService { credential: Credential::OAuth(file), ..endpoint(&self.model.url) };
+        let endpoint = ModelService {
+            credential: Credential::OAuth { file, login: None },
+            ..endpoint(&self.model.url)
+        };
         ModelClient::new(endpoint).expect("the endpoint is right")
     }
 
@@ -508,7 +510,7 @@ async fn the_token_endpoint_is_trusted_by_the_same_authorities() {
     let stage = OauthFixture::with(-1).await.change(json!({ "tokenEndpoint": url }));
     let file = LoginFile::within(stage.folder.path());
     let endpoint = ModelService {
-        credential: Credential::OAuth(file),
+        credential: Credential::OAuth { file, login: None },
         connection: ConnectionTerms {
             ca_files: vec![data("tls/authority.pem").into()],
             ..ConnectionTerms::default()

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fmt;
 
+use super::EndpointSettings;
 use super::context_windows::ContextWindows;
-use super::{CredentialSource, EndpointSettings};
 use crate::cli::usage::UsageError;
 use crate::config::Config;
 use crate::config::clouds::{CloudPlace, CloudSources};
@@ -14,7 +14,7 @@ use crate::config::flags::SettingFlags;
 use crate::config::model_entry::{KeyVariable, ModelEntry, ModelEntryList};
 use crate::config::settings::BASE_URL;
 use crate::config::values::InvalidValue;
-use crate::model::{self, BaseUrl, ServiceKind, canonical_name, resolve_alias};
+use crate::model::{self, BaseUrl, Credential, Secret, ServiceKind, canonical_name, resolve_alias};
 
 /// Maximum number of models in a chain: [`ModelChain::endpoint_changes`] has a bit for each step.
 const LONGEST: usize = 32;
@@ -312,7 +312,7 @@ impl<'a> ChainBuilder<'a> {
                 )
                 .into());
             }
-            None => CredentialSource::Absent,
+            None => Credential::None,
         };
         headers.extend(entry.headers.clone());
         let primary = self.chain.endpoints[0].clone();
@@ -321,7 +321,7 @@ impl<'a> ChainBuilder<'a> {
     }
 
     /// Returns the credential in a variable.
-    fn credential(&mut self, key: &KeyVariable) -> Result<CredentialSource, InvalidValue> {
+    fn credential(&mut self, key: &KeyVariable) -> Result<Credential, InvalidValue> {
         let value = self.sources.variables.get(OsStr::new(key.name()));
         let secret = value.and_then(|value| value.to_str()).map(str::trim).unwrap_or_default();
         if secret.is_empty() {
@@ -336,22 +336,19 @@ impl<'a> ChainBuilder<'a> {
             self.chain.key_variables.push(name);
         }
         Ok(match key {
-            KeyVariable::ApiKey(_) => CredentialSource::ApiKey(secret.to_owned()),
-            KeyVariable::Bearer(_) => CredentialSource::Bearer(secret.to_owned()),
+            KeyVariable::ApiKey(_) => Credential::ApiKey(Secret::new(secret)),
+            KeyVariable::Bearer(_) => Credential::Bearer(Secret::new(secret)),
         })
     }
 }
 
 /// Converts a key for the service: Bedrock and Vertex AI take bearer tokens only.
-fn of_service(credential: CredentialSource, service: &ServiceKind) -> CredentialSource {
+fn of_service(credential: Credential, service: &ServiceKind) -> Credential {
     match (credential, service) {
-        (CredentialSource::ApiKey(key), ServiceKind::Foundry { .. }) => {
-            CredentialSource::FoundryKey(key)
+        (Credential::ApiKey(key), ServiceKind::Foundry { .. }) => Credential::FoundryKey(key),
+        (Credential::ApiKey(key), ServiceKind::Bedrock { .. } | ServiceKind::Vertex { .. }) => {
+            Credential::Bearer(key)
         }
-        (
-            CredentialSource::ApiKey(key),
-            ServiceKind::Bedrock { .. } | ServiceKind::Vertex { .. },
-        ) => CredentialSource::Bearer(key),
         (credential, _) => credential,
     }
 }

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::{AccessFlags, access};
 
+use super::EndpointSettings;
 use super::credential::{credential, gateway_credential};
-use super::{CredentialSource, EndpointSettings};
 use crate::cli::args::RunArgs;
 use crate::cli::usage::UsageError;
 use crate::config::Config;
@@ -13,7 +13,9 @@ use crate::config::clouds::{CloudEndpoint, CloudSources};
 use crate::config::environment::{EXTRA_CERTIFICATES, ProcessEnv, Variables};
 use crate::config::settings::BASE_URL;
 use crate::config::values::InvalidValue;
-use crate::model::{BaseUrl, CaFile, ConnectionTerms, IdentityFiles, ServiceKind, USER_AGENT};
+use crate::model::{
+    BaseUrl, CaFile, ConnectionTerms, Credential, IdentityFiles, ServiceKind, USER_AGENT,
+};
 
 /// The header that enables features which the service has not released.
 const BETA: &str = "anthropic-beta";
@@ -52,12 +54,9 @@ impl<'a> EndpointSources<'a> {
         if let Some(place) = clouds.selected().map_err(invalid)? {
             let CloudEndpoint { service, base_url, credential } =
                 clouds.endpoint(&place, None).map_err(invalid)?;
-            let mut credential = CredentialSource::from(credential);
-            if credential == CredentialSource::Absent {
-                // The gateway that authenticates may require a credential itself.
-                let gateway = gateway_credential(self.config, self.env);
-                credential = gateway.unwrap_or(CredentialSource::Absent);
-            }
+            // The gateway that authenticates may require a credential itself.
+            let gateway = || gateway_credential(self.config, self.env).unwrap_or(Credential::None);
+            let credential = if credential == Credential::None { gateway() } else { credential };
             return Ok(self.with(service, base_url, credential));
         }
         let credential = credential(self.config, self.env, self.config_dir)?;
@@ -68,7 +67,7 @@ impl<'a> EndpointSources<'a> {
     }
 
     /// Returns the endpoint of the Messages API with this credential.
-    pub(super) fn with_credential(&self, credential: CredentialSource) -> EndpointSettings {
+    pub(super) fn with_credential(&self, credential: Credential) -> EndpointSettings {
         let base_url = self.env.base_url.clone().unwrap_or_else(|| BASE_URL.to_owned());
         self.with(ServiceKind::Messages, base_url, credential)
     }
@@ -77,7 +76,7 @@ impl<'a> EndpointSources<'a> {
         &self,
         service: ServiceKind,
         base_url: String,
-        credential: CredentialSource,
+        credential: Credential,
     ) -> EndpointSettings {
         let Self { args, env, config, .. } = self;
         EndpointSettings {

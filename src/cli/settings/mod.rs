@@ -29,7 +29,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use chain::{ChainEntry, ModelChain};
-pub use credential::CredentialSource;
 pub(super) use credential::empty_variables;
 pub use resolve::{resolve, resolve_resumed, resolve_with_managed};
 pub use servers::McpServers;
@@ -47,7 +46,7 @@ use crate::config::environment::{ColorChoice, Variables};
 use crate::config::repository::IgnoredSetting;
 use crate::hooks::{HookEvent, HookHandler};
 use crate::journal::Terms;
-use crate::model::{BaseUrl, ConnectionTerms, RequestTimers, Secret, ServiceKind};
+use crate::model::{BaseUrl, ConnectionTerms, Credential, RequestTimers, Secret, ServiceKind};
 use crate::secrets::KnownSecrets;
 use crate::tools::{AgentDefinition, AnswerSchema, Requirement};
 use crate::types::PermissionPrompt;
@@ -192,7 +191,7 @@ impl PromptSource {
 pub struct EndpointSettings {
     pub service: ServiceKind,
     pub base_url: String,
-    pub credential: CredentialSource,
+    pub credential: Credential,
     pub headers: Vec<(String, String)>,
     /// True if requests mark the parts that the prompt cache may keep.
     pub marks_cache: bool,
@@ -210,19 +209,19 @@ impl EndpointSettings {
     /// the Messages API.
     pub fn cloud_credential(&self) -> Option<(&'static str, String)> {
         match &self.credential {
-            CredentialSource::Cloud(identity) => Some((identity.kind(), identity.source())),
-            CredentialSource::FoundryKey(_) => {
+            Credential::Cloud(identity) => Some((identity.kind(), identity.source())),
+            Credential::FoundryKey(_) => {
                 Some(("API key", "the variable ANTHROPIC_FOUNDRY_API_KEY".to_owned()))
             }
-            CredentialSource::Bearer(_) if self.service.is_cloud() => {
+            Credential::Bearer(_) if self.service.is_cloud() => {
                 Some(("bearer token", "the variable AWS_BEARER_TOKEN_BEDROCK".to_owned()))
             }
-            CredentialSource::ApiKey(_)
-            | CredentialSource::Bearer(_)
-            | CredentialSource::OAuthToken(_)
-            | CredentialSource::Helper(_)
-            | CredentialSource::OAuth { .. }
-            | CredentialSource::Absent => None,
+            Credential::ApiKey(_)
+            | Credential::Bearer(_)
+            | Credential::OAuthToken(_)
+            | Credential::Helper(_)
+            | Credential::OAuth { .. }
+            | Credential::None => None,
         }
     }
 }

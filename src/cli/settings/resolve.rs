@@ -10,9 +10,9 @@ use super::credential;
 use super::endpoint::{EndpointSources, certificate_warnings};
 use super::inputs::Inputs;
 use super::{
-    CredentialSource, EndpointSettings, OutputFiles, OutputSettings, PromptSource, Settings,
-    ToolRules, acceptance_checks, agent_list, profile, prompt_tool, rule_names, run_limits,
-    sandbox, servers, system,
+    EndpointSettings, OutputFiles, OutputSettings, PromptSource, Settings, ToolRules,
+    acceptance_checks, agent_list, profile, prompt_tool, rule_names, run_limits, sandbox, servers,
+    system,
 };
 use crate::cli::args::{OutputFileArgs, OutputFormat, RunArgs, Verbosity};
 use crate::cli::chosen_session::session_dir;
@@ -29,7 +29,7 @@ use crate::config::settings::{BASE_URL, THINKING_TOKENS};
 use crate::config::{Config, managed};
 use crate::hooks::HookHandler;
 use crate::journal::Terms;
-use crate::model::{Reasoning, Secret, ThinkingMode, model_facts};
+use crate::model::{Credential, Reasoning, Secret, ThinkingMode, model_facts};
 use crate::recovery::Limits;
 use crate::text::in_home;
 use crate::tools::secret_values;
@@ -213,7 +213,7 @@ fn compatibility_warning(args: &RunArgs, variables: &Variables) -> Option<String
 
 fn check_credential(settings: &Settings) -> Result<(), UsageError> {
     let Settings { endpoint, variables, .. } = settings;
-    if endpoint.credential == CredentialSource::Absent && endpoint.base_url == BASE_URL {
+    if endpoint.credential == Credential::None && endpoint.base_url == BASE_URL {
         let empty = credential::empty_variables(&endpoint.credential, variables);
         let empty = empty.map_or(String::new(), |empty| format!(" ({empty})"));
         return Err(UsageError::credentials(format!(

@@ -8,7 +8,7 @@ use super::contract::ResumedContract;
 use super::endpoint::{EndpointSources, certificate_warnings};
 use super::inputs::Inputs;
 use super::sources::{SettingsFile, SettingsSources};
-use super::{CredentialSource, EndpointSettings, McpServers, run_limits, sandbox, servers};
+use super::{EndpointSettings, McpServers, run_limits, sandbox, servers};
 use crate::cli::args::RunArgs;
 use crate::cli::plugins::Plugin;
 use crate::cli::prompts::PromptLibrary;
@@ -21,7 +21,7 @@ use crate::config::repository::IgnoredSetting;
 use crate::config::settings::BASE_URL;
 use crate::config::{Config, MemorySize};
 use crate::mcp::ServerConfig;
-use crate::model::BaseUrl;
+use crate::model::{BaseUrl, Credential};
 use crate::recovery::Limits;
 
 /// All facts about the settings. Invalid files contribute only their mistakes.
@@ -81,7 +81,7 @@ pub fn survey_with_managed(
     };
     let endpoint = sources.endpoint().unwrap_or_else(|error| {
         inputs.mistakes.push(error.to_string());
-        sources.with_credential(CredentialSource::Absent)
+        sources.with_credential(Credential::None)
     });
     if let Some(of_cloud) = endpoint.cloud_credential() {
         // A cloud does not use the credentials of the Messages API.

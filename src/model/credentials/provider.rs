@@ -99,7 +99,7 @@ impl CredentialProvider {
                 let printed = Mutex::new(None);
                 ProviderKind::Helper(KeyHelper { command, printed, known, supervisor })
             }
-            Credential::OAuth(file) => {
+            Credential::OAuth { file, .. } => {
                 ProviderKind::OAuth(Box::new(OAuthLogin::new(file, roots.to_vec(), proxies, known)))
             }
         }))

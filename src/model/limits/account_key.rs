@@ -26,7 +26,7 @@ impl AccountKey {
             }
             // The key or token changes; the command or file that it comes from does not.
             Credential::Helper(command) => ("helper", command.command.clone()),
-            Credential::OAuth(file) => ("login", file.path.display().to_string()),
+            Credential::OAuth { file, .. } => ("login", file.path.display().to_string()),
             Credential::FoundryKey(secret) => ("foundry", secret.reveal().to_owned()),
             Credential::Cloud(identity) => ("cloud", identity.key()),
         };
