@@ -6,6 +6,7 @@ use reqwest::StatusCode;
 
 use crate::connect_error::{ConnectRefusal, causes};
 use crate::secrets::Redactor;
+use crate::text::contains_any;
 
 use super::rpc::{INTERNAL_ERROR, INVALID_REQUEST, RpcError, UNREADABLE_ANSWER};
 use super::sanitize::sanitize_start;
@@ -155,11 +156,8 @@ fn is_permanent(code: StatusCode) -> bool {
 /// Returns true if the text of an HTTP error says that the server does not have the session.
 pub(super) fn is_session_lost(text: &str) -> bool {
     let text = text.to_lowercase();
-    has_any(&text, &NO_HANDSHAKE) || text.contains("session") && has_any(&text, &LOST_SESSION)
-}
-
-fn has_any(text: &str, phrases: &[&str]) -> bool {
-    phrases.iter().any(|phrase| text.contains(phrase))
+    contains_any(&text, &NO_HANDSHAKE)
+        || text.contains("session") && contains_any(&text, &LOST_SESSION)
 }
 
 /// Returns true if the error of an answer reports that the server had no handshake, since its
@@ -167,7 +165,7 @@ fn has_any(text: &str, phrases: &[&str]) -> bool {
 fn lacks_handshake(error: &RpcError) -> bool {
     (-32_768..=-32_000).contains(&error.code)
         && error.code != INTERNAL_ERROR
-        && has_any(&error.message.to_lowercase(), &NO_HANDSHAKE)
+        && contains_any(&error.message.to_lowercase(), &NO_HANDSHAKE)
 }
 
 /// Returns true if the error of an answer is about a lost session. Only the codes of refusals
