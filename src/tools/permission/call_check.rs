@@ -306,12 +306,12 @@ impl Permissions {
         source: GrantSource,
     ) -> Result<Confinement, Denial> {
         self.check_limits(tool, access)?;
-        let current = self.current();
-        match source {
-            GrantSource::Rules => current.check_by_rules(tool, input, access),
-            GrantSource::Hook => current.with_allow_rule(tool).check_by_rules(tool, input, access),
-            GrantSource::Prompt => current.limits_only().check_by_rules(tool, input, access),
-        }
+        let current = match source {
+            GrantSource::Rules => self.current(),
+            GrantSource::Hook => Cow::Owned(self.current().into_owned().with_allow_rule(tool)),
+            GrantSource::Prompt => Cow::Owned(self.current().into_owned().limits_only()),
+        };
+        current.check_by_rules(tool, input, access)
     }
 
     /// Checks a call against the definitions of the sub-agents around it.
@@ -340,19 +340,20 @@ impl Permissions {
 
     /// The limits that no approval lifts: deny rules, credential locations, and every change in
     /// plan mode.
-    fn limits_only(&self) -> Self {
-        let plans = self.mode == PermissionMode::Plan;
-        let mode = if plans { self.mode } else { PermissionMode::BypassPermissions };
-        let rules = self.rules.iter().filter(|rule| rule.list != RuleList::Ask).cloned().collect();
-        Self { mode, rules, critical: CriticalPaths::Confirmed, ..self.clone() }
+    fn limits_only(mut self) -> Self {
+        if self.mode != PermissionMode::Plan {
+            self.mode = PermissionMode::BypassPermissions;
+        }
+        self.rules.retain(|rule| rule.list != RuleList::Ask);
+        self.critical = CriticalPaths::Confirmed;
+        self
     }
 
-    /// A copy with an allow rule for every use of a tool.
-    fn with_allow_rule(&self, tool: BuiltinTool) -> Self {
+    /// Adds an allow rule for every use of a tool.
+    fn with_allow_rule(mut self, tool: BuiltinTool) -> Self {
         let (name, home) = (tool.name(), self.home.as_deref());
-        let mut permissions = self.clone();
-        permissions.rules.extend(PermissionRule::parse(name, RuleList::Allow, &self.cwd, home));
-        permissions
+        self.rules.extend(PermissionRule::parse(name, RuleList::Allow, &self.cwd, home));
+        self
     }
 
     /// Checks a call against one rule only.
