@@ -25,7 +25,7 @@ pub mod limits;
 pub mod prices;
 mod proxies;
 mod reasoning;
-pub mod request;
+mod request;
 mod server_verifier;
 pub mod service;
 pub mod settlement;

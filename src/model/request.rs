@@ -142,20 +142,6 @@ impl<T> Marked<T> {
     }
 }
 
-/// Builds the body of a request with an output cap of `cap` tokens.
-///
-/// # Errors
-/// The prompt cannot be represented as JSON.
-pub fn build_body(
-    content: &RequestContent<'_>,
-    cap: u32,
-    mode: ReplyMode,
-) -> serde_json::Result<Vec<u8>> {
-    let mut body = RequestBody::new(content, cap, mode);
-    body.mark_cache(content.messages);
-    serde_json::to_vec(&body)
-}
-
 impl<'a> RequestBody<'a> {
     /// The body without cache breakpoints.
     pub(super) fn new(content: &RequestContent<'a>, cap: u32, mode: ReplyMode) -> Self {

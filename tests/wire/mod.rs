@@ -32,6 +32,9 @@ use outlast::model::{
 };
 use outlast::recovery::{CallPurpose, ConnectionChoice, Fault, ModelCall, ReplyMode};
 use outlast::transcript::{Block, Message};
+use tokio::runtime::Builder;
+
+use server::{Server, stream};
 
 /// Longer than anything here takes, however busy the machine is.
 const PATIENCE: Duration = Duration::from_mins(4);
@@ -75,6 +78,18 @@ fn endpoint(url: &str) -> ModelService {
 
 fn client(url: &str) -> ModelClient {
     ModelClient::new(endpoint(url)).expect("the endpoint is right")
+}
+
+/// Sends a request, and returns its body.
+fn sent_body(content: &RequestContent<'_>, call: &ModelCall) -> String {
+    let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let server = Server::answering(stream(&recorded("streams/text.sse"))).await;
+        // Not every request asks for the form of this reply.
+        let _ = client(&server.url).attempt(content, call, &mut |_| {}).await;
+        let request = server.requests().pop().expect("one came");
+        request.split_once("\r\n\r\n").expect("it has a body").1.to_owned()
+    })
 }
 
 /// Asks once, and hands every progress to `watch`.

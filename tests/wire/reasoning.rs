@@ -1,11 +1,12 @@
 //! What requests say of thinking and effort.
 
-use outlast::model::request::build_body;
 use outlast::model::{Reasoning, RequestContent, SerializedParts, ThinkingMode};
-use outlast::recovery::ReplyMode;
+use outlast::recovery::ModelCall;
 use outlast::transcript::{Block, Message};
 use outlast::types::{Effort, ThinkingDisplay};
 use serde_json::{Value, json};
+
+use super::{WHOLE, sent_body};
 
 fn body(model: &str, reasoning: Reasoning, cap: u32) -> Value {
     let messages = [Message::user(vec![Block::text("hi")])];
@@ -21,8 +22,8 @@ fn body(model: &str, reasoning: Reasoning, cap: u32) -> Value {
         source,
         serialized: SerializedParts::default(),
     };
-    let bytes = build_body(&content, cap, ReplyMode::Whole).expect("it can be said");
-    serde_json::from_slice(&bytes).expect("JSON")
+    let body = sent_body(&content, &ModelCall { cap, ..WHOLE });
+    serde_json::from_str(&body).expect("JSON")
 }
 
 /// Models that decide for themselves, that always think, that take a budget, and an unknown one.

@@ -1,14 +1,13 @@
 //! What goes out, to the byte. `UPDATE=1` rewrites the snapshots.
 
-use outlast::model::request::build_body;
 use outlast::model::{ModelClient, Reasoning, RequestContent, SerializedParts, ThinkingMode};
-use outlast::recovery::ReplyMode;
+use outlast::recovery::{ModelCall, ReplyMode};
 use outlast::transcript::{Block, History, Message, ToolDefinition};
 use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 
 use super::server::{Server, stream};
-use super::{STREAMING, ask, data, endpoint, recorded};
+use super::{STREAMING, ask, data, endpoint, recorded, sent_body};
 
 const MARK: &str = r#","cache_control":{"type":"ephemeral"}"#;
 
@@ -43,8 +42,7 @@ fn conversation() -> Vec<Message> {
 }
 
 fn sent(prompt: &RequestContent<'_>) -> String {
-    let bytes = build_body(prompt, 8192, ReplyMode::Streaming).expect("it can be said");
-    String::from_utf8(bytes).expect("JSON is text")
+    sent_body(prompt, &STREAMING)
 }
 
 fn check(name: &str, found: &str) {
@@ -169,8 +167,7 @@ fn attempts_differ_only_behind_the_messages() {
         serialized: SerializedParts::default(),
     };
     let end = |cap, mode| {
-        let bytes = build_body(&prompt, cap, mode).expect("it can be said");
-        let text = String::from_utf8(bytes).expect("JSON");
+        let text = sent_body(&prompt, &ModelCall { cap, mode, ..STREAMING });
         let (prefix, rest) = text.split_once(r#","max_tokens":"#).expect("there is a cap");
         (prefix.to_owned(), rest.to_owned())
     };
