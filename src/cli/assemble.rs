@@ -16,7 +16,9 @@ use crate::host::UserPrompt;
 use crate::journal::{ContentForm, Damage, SessionTotals};
 use crate::mcp::{LoginEnvironment, ServerEnvironment, Servers, tool_name_prefix};
 use crate::model::limits::SharedLimits;
-use crate::model::{self, EndpointError, ModelClient, ModelFacts, RequestTimers, Transport};
+use crate::model::{
+    EndpointError, ModelClient, ModelFacts, ModelService, RequestTimers, Transport,
+};
 use crate::process::{Supervisor, UserPrograms};
 use crate::recovery::{FastMode, Ledger, Limits, Money};
 use crate::secrets::{KnownSecrets, Redactor};
@@ -32,7 +34,7 @@ use super::memory::{Memory, MemoryFile, MemorySearch};
 use super::model_facts::model_facts;
 use super::output::Resumption;
 use super::session::{FoundSession, Task};
-use super::settings::{ChainEntry, EndpointSettings, ModelChain, Settings};
+use super::settings::{ChainEntry, ModelChain, Settings};
 use super::subagent_setup::subagent_setup;
 use super::system::{EnvironmentFacts, add_acceptance_checks, add_part, compose};
 use super::timestamps::WallTime;
@@ -378,7 +380,7 @@ fn model_endpoints(
     let mut clients: Vec<Arc<dyn Transport>> = Vec::with_capacity(endpoints.len());
     for place in endpoints {
         let (secrets, supervisor) = (secrets.clone(), supervisor.clone());
-        let endpoint = model::ModelService { secrets, supervisor, ..endpoint(place, clock) };
+        let endpoint = ModelService { secrets, supervisor, ..endpoint(place, clock) };
         let client = ModelClient::new(endpoint).map_err(|error| endpoint_error(&error, place))?;
         clients.push(Arc::new(client.sharing(&proven)));
     }
@@ -391,7 +393,7 @@ fn model_endpoints(
 }
 
 /// Reports an invalid setting of an endpoint, and where it can be corrected.
-fn endpoint_error(error: &EndpointError, endpoint: &EndpointSettings) -> UsageError {
+fn endpoint_error(error: &EndpointError, endpoint: &ModelService) -> UsageError {
     let source = endpoint.credential.source();
     UsageError::new(match error {
         EndpointError::Credential => format!(
@@ -419,14 +421,11 @@ pub(super) fn fast_mode_warning(
     })
 }
 
-/// Converts the endpoint settings. Scaled time (rehearsals) applies to its timers, but not to the
-/// connect timeout: no scenario tests that, and a busy machine would exceed it for no other reason.
-pub(super) fn endpoint(endpoint: &EndpointSettings, clock: Clock) -> model::ModelService {
+/// Scales the timers of a service (rehearsals), but not the connect timeout: no scenario tests that,
+/// and a busy machine would exceed it for no other reason.
+pub(super) fn endpoint(endpoint: &ModelService, clock: Clock) -> ModelService {
     let timers = endpoint.timers;
-    model::ModelService {
-        kind: endpoint.service.clone(),
-        extra_headers: endpoint.headers.clone(),
-        marks_cache: endpoint.marks_cache,
+    ModelService {
         timers: RequestTimers {
             first_byte: clock.real(timers.first_byte),
             idle: clock.real(timers.idle),
@@ -435,8 +434,7 @@ pub(super) fn endpoint(endpoint: &EndpointSettings, clock: Clock) -> model::Mode
             whole: clock.real(timers.whole),
             ..timers
         },
-        connection: endpoint.connection.clone(),
-        ..model::ModelService::new(endpoint.base_url.as_str(), endpoint.credential.clone())
+        ..endpoint.clone()
     }
 }
 

@@ -3,10 +3,10 @@
 use std::time::SystemTime;
 
 use super::assemble;
-use super::settings::{ChainEntry, EndpointSettings, Settings, SettingsSurvey};
+use super::settings::{ChainEntry, Settings, SettingsSurvey};
 use crate::agent::Clock;
 use crate::doctor::{ResolvedConfig, ServicePlace};
-use crate::model::{self, Credential, Secret};
+use crate::model::{self, Credential, ModelService, Secret};
 use crate::secrets::KnownSecrets;
 
 /// Returns the first model's endpoint, which is known even if the run cannot be built.
@@ -53,7 +53,7 @@ pub(super) fn add_endpoints(
 /// Returns an endpoint for the doctor, which changes nothing: an OAuth login is not renewed, and no
 /// command that logs in is run.
 fn probe_target(
-    at: &EndpointSettings,
+    at: &ModelService,
     models: Vec<String>,
     credential: Option<(String, String)>,
     secrets: &KnownSecrets,

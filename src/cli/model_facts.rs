@@ -18,7 +18,7 @@ pub(super) fn model_facts(
     if let Some(window) = link.context_window {
         known = known.with_context_window(window);
     }
-    let service = &settings.chain.endpoints[link.endpoint].service;
+    let service = &settings.chain.endpoints[link.endpoint].kind;
     if service.is_cloud() {
         known.fast = None;
         let percent = model::region_surcharge(service, &link.model);

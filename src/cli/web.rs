@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::mcp::HttpClientFactory;
-use crate::model::{self, RequestTimers};
+use crate::model::{self, ModelService, RequestTimers};
 use crate::tools::{MakeClient, WebClient, WebSettings};
 use crate::types::Callback;
 
-use super::settings::{EndpointSettings, Settings};
+use super::settings::Settings;
 
 /// Returns the settings for fetching pages: TLS and proxies as for the model's client, without its
 /// credentials.
@@ -29,7 +29,7 @@ pub(super) fn settings(settings: &Settings) -> WebSettings {
 const WEB_CONNECT: Duration = Duration::from_secs(10);
 
 /// Returns the factory of clients for MCP servers, with the TLS and proxy settings of an endpoint.
-pub(super) fn http_clients(endpoint: &EndpointSettings) -> Arc<HttpClientFactory> {
+pub(super) fn http_clients(endpoint: &ModelService) -> Arc<HttpClientFactory> {
     let terms = endpoint.connection.clone();
     let RequestTimers { connect, dead_path, .. } = endpoint.timers;
     Arc::new(move |url: &str| {

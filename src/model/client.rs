@@ -26,7 +26,7 @@ use super::credentials::{CredentialProvider, Renewal, Secret};
 use super::endpoint::{ModelService, host};
 use super::error_body::truncate_message;
 use super::fault::{fault_without_client, redacted};
-use super::headers::{BETA, RateLimits, add_beta};
+use super::headers::{RateLimits, add_beta};
 use super::http2::{http2_only, speaks_http2};
 use super::interface::{Transport, TransportFuture};
 use super::limits::AccountKey;
@@ -333,6 +333,9 @@ impl Transport for ModelClient {
     }
 }
 
+/// The version of the Messages API.
+const ANTHROPIC_VERSION: &str = "2023-06-01";
+
 /// The value of the header `x-outlast-source`, which gateways use for accounting.
 fn source_header(purpose: CallPurpose) -> &'static str {
     match purpose {
@@ -355,10 +358,7 @@ fn fixed_headers(endpoint: &ModelService) -> Result<HeaderMap, EndpointError> {
     add(ACCEPT.as_str(), "application/json, text/event-stream")?;
     // Compression would delay events.
     add(ACCEPT_ENCODING.as_str(), "identity")?;
-    add("anthropic-version", &endpoint.anthropic_version)?;
-    if !endpoint.betas.is_empty() {
-        add(BETA, &endpoint.betas.join(","))?;
-    }
+    add("anthropic-version", ANTHROPIC_VERSION)?;
     for (name, value) in &endpoint.extra_headers {
         add(name, value)?;
     }

@@ -49,7 +49,7 @@ fn labels(settings: &Settings) -> Vec<&str> {
 /// Where the link of this number is, and with what: base URL, credential, headers.
 fn place(settings: &Settings, link: usize) -> (&str, &Credential, Vec<&str>) {
     let endpoint = &settings.chain.endpoints[settings.chain.links[link].endpoint];
-    let headers = endpoint.headers.iter().map(|(name, _)| name.as_str()).collect();
+    let headers = endpoint.extra_headers.iter().map(|(name, _)| name.as_str()).collect();
     (&endpoint.base_url, &endpoint.credential, headers)
 }
 

@@ -501,7 +501,7 @@ fn secrets_of_fallbacks_are_not_stored_and_read_again() {
     assert_eq!(stored[0]["headers"], headers);
     let contract = Contract { redacted: vec!["fallbackModel".to_owned()], ..first.contract() };
     let again = held(&[], &[], &file, started_under(&contract)).expect("good settings");
-    let headers = &again.chain.endpoints[1].headers;
+    let headers = &again.chain.endpoints[1].extra_headers;
     assert!(headers.iter().any(|(_, value)| value == "hush-hush-hush"), "{headers:?}");
     assert_eq!(again.contract_changes(), []);
 }

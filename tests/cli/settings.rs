@@ -446,7 +446,7 @@ fn the_program_that_uses_an_sdk_is_named_in_the_user_agent() {
     let with = |app: &str, headers: &str| {
         let variables =
             [("CLAUDE_AGENT_SDK_CLIENT_APP", app), ("ANTHROPIC_CUSTOM_HEADERS", headers)];
-        resolve(&["hi"], &variables, "{}").unwrap().chain.endpoints[0].headers.clone()
+        resolve(&["hi"], &variables, "{}").unwrap().chain.endpoints[0].extra_headers.clone()
     };
     let header = |name: &str, value: String| vec![(name.to_owned(), value)];
     let both = format!("outlast/{} my-app/1.0.0", env!("CARGO_PKG_VERSION"));

@@ -78,8 +78,8 @@ fn frames_answer(frames: &[u8]) -> Vec<u8> {
 }
 
 fn at(url: &str, kind: ServiceKind, credential: Credential) -> ModelClient {
-    let betas = vec!["beta-1".to_owned(), "beta-2".to_owned()];
-    let service = ModelService { kind, credential, betas, ..endpoint(url) };
+    let extra_headers = vec![("anthropic-beta".to_owned(), "beta-1,beta-2".to_owned())];
+    let service = ModelService { kind, credential, extra_headers, ..endpoint(url) };
     ModelClient::new(service).expect("the endpoint is right")
 }
 

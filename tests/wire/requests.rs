@@ -209,8 +209,9 @@ fn cache_markers_are_placed_only_on_valid_blocks() {
 async fn the_headers_are_the_classical_ones_and_can_be_changed() {
     let server = Server::answering(stream(&recorded("streams/text.sse"))).await;
     let mut endpoint = endpoint(&format!("{}/gate/v1/", server.url));
-    endpoint.betas = vec!["one".into(), "two".into()];
-    endpoint.extra_headers = vec![("X-Team".into(), "ci".into()), ("Accept".into(), "*/*".into())];
+    endpoint.extra_headers = [("anthropic-beta", "one,two"), ("X-Team", "ci"), ("Accept", "*/*")]
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .to_vec();
     ask(&ModelClient::new(endpoint).expect("right"), STREAMING).await.expect("a reply");
     let request = server.requests().pop().expect("one came");
     let (head, body) = request.split_once("\r\n\r\n").expect("it has a body");

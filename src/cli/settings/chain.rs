@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fmt;
 
-use super::EndpointSettings;
 use super::context_windows::ContextWindows;
 use crate::cli::usage::UsageError;
 use crate::config::Config;
@@ -14,7 +13,9 @@ use crate::config::flags::SettingFlags;
 use crate::config::model_entry::{KeyVariable, ModelEntry, ModelEntryList};
 use crate::config::settings::BASE_URL;
 use crate::config::values::InvalidValue;
-use crate::model::{self, BaseUrl, Credential, Secret, ServiceKind, canonical_name, resolve_alias};
+use crate::model::{
+    self, BaseUrl, Credential, ModelService, Secret, ServiceKind, canonical_name, resolve_alias,
+};
 
 /// Maximum number of models in a chain: [`ModelChain::endpoint_changes`] has a bit for each step.
 const LONGEST: usize = 32;
@@ -25,7 +26,7 @@ pub struct ModelChain {
     /// The primary first. Never empty.
     pub links: Vec<ChainEntry>,
     /// The primary's first. Never empty.
-    pub endpoints: Vec<EndpointSettings>,
+    pub endpoints: Vec<ModelService>,
     /// The variables with the credentials of endpoints other than the primary's.
     pub key_variables: Vec<String>,
     /// Configured context windows of models, those of sub-agents included.
@@ -65,7 +66,7 @@ impl ModelChain {
     /// has a search tool. Other models are behind gateways, which do not have the tool.
     pub(in crate::cli) fn can_search_web(&self) -> bool {
         self.links.first().is_some_and(|first| {
-            model::is_known(&first.model) && self.endpoints[first.endpoint].service.has_web_search()
+            model::is_known(&first.model) && self.endpoints[first.endpoint].kind.has_web_search()
         })
     }
 
@@ -105,7 +106,7 @@ impl ModelChain {
     /// Returns the secrets of all endpoints.
     pub fn secrets(&self) -> impl Iterator<Item = String> {
         let credentials = self.endpoints.iter().flat_map(|endpoint| endpoint.credential.secrets());
-        let headers = self.endpoints.iter().flat_map(|endpoint| &endpoint.headers);
+        let headers = self.endpoints.iter().flat_map(|endpoint| &endpoint.extra_headers);
         let headers = headers.filter(|(name, _)| is_secret_header(name));
         // The token after a scheme is a secret by itself, too.
         let headers = headers.flat_map(|(_, value)| {
@@ -116,16 +117,16 @@ impl ModelChain {
         secrets.extend(
             self.endpoints.iter().flat_map(|endpoint| endpoint.connection.proxies.secrets()),
         );
-        secrets.extend(self.endpoints.iter().flat_map(EndpointSettings::login_secrets));
+        secrets.extend(self.endpoints.iter().flat_map(ModelService::login_secrets));
         secrets.into_iter()
     }
 }
 
-fn is_other_endpoint(one: &EndpointSettings, other: &EndpointSettings) -> bool {
+fn is_other_endpoint(one: &ModelService, other: &ModelService) -> bool {
     origin(&one.base_url) != origin(&other.base_url)
-        || one.service != other.service
+        || one.kind != other.kind
         || one.credential != other.credential
-        || one.headers != other.headers
+        || one.extra_headers != other.extra_headers
 }
 
 fn origin(base_url: &str) -> Option<String> {
@@ -149,7 +150,7 @@ pub(super) struct ChainSources<'a> {
     pub(super) variables: &'a Variables,
     pub(super) clouds: CloudSources<'a>,
     /// The endpoint of the first model.
-    pub(super) primary: EndpointSettings,
+    pub(super) primary: ModelService,
 }
 
 impl<'a> ChainSources<'a> {
@@ -239,21 +240,21 @@ impl<'a> ChainBuilder<'a> {
         &mut self,
         entry: &ModelEntry,
         cloud: &CloudPlace,
-    ) -> Result<EndpointSettings, InvalidValue> {
+    ) -> Result<ModelService, InvalidValue> {
         let about = |why: InvalidValue| InvalidValue::from(format!("{:?}: {why}", entry.model));
         let found =
             self.sources.clouds.endpoint(cloud, entry.base_url.as_deref()).map_err(about)?;
         let credential = match &entry.key {
             Some(key) => of_service(self.credential(key)?, &found.service),
-            None => found.credential.into(),
+            None => found.credential,
         };
-        let headers = entry.headers.clone().into_iter().collect();
+        let extra_headers = entry.headers.clone().into_iter().collect();
         let primary = self.chain.endpoints[0].clone();
-        let (service, base_url) = (found.service, found.base_url);
-        Ok(EndpointSettings { service, base_url, credential, headers, ..primary })
+        let (kind, base_url) = (found.service, found.base_url);
+        Ok(ModelService { kind, base_url, credential, extra_headers, ..primary })
     }
 
-    fn add_endpoint(&mut self, endpoint: EndpointSettings) -> usize {
+    fn add_endpoint(&mut self, endpoint: ModelService) -> usize {
         let known = self.chain.endpoints.iter().position(|known| same(known, &endpoint));
         known.unwrap_or_else(|| {
             self.chain.endpoints.push(endpoint);
@@ -266,7 +267,7 @@ impl<'a> ChainBuilder<'a> {
         let alias = name.to_ascii_lowercase();
         let stands_for = self.sources.aliases.get(&alias).map_or(name, String::as_str);
         let model = resolve_alias(stands_for);
-        let service = |index: usize| &self.chain.endpoints[index].service;
+        let service = |index: usize| &self.chain.endpoints[index].kind;
         // Aliases may stand for names that only the primary's cloud knows.
         let is_foreign = stands_for != name && service(endpoint) != service(0);
         let model = if is_foreign { canonical_name(model).into_owned() } else { model.to_owned() };
@@ -279,14 +280,10 @@ impl<'a> ChainBuilder<'a> {
 
     /// Returns the endpoint of an entry. The primary's credentials and headers go to the primary's
     /// own origin and nowhere else.
-    fn endpoint(
-        &mut self,
-        entry: &ModelEntry,
-        base: &str,
-    ) -> Result<EndpointSettings, InvalidValue> {
+    fn endpoint(&mut self, entry: &ModelEntry, base: &str) -> Result<ModelService, InvalidValue> {
         let primary = &self.chain.endpoints[0];
         // The identity of a cloud is not used for a gateway at the same address.
-        let at_cloud = primary.service.is_cloud();
+        let at_cloud = primary.kind.is_cloud();
         let home = match entry.base_url {
             Some(_) => origin(base) == self.origin && !at_cloud,
             None => true,
@@ -295,11 +292,11 @@ impl<'a> ChainBuilder<'a> {
             Some(_) if Some(base) != self.base.as_deref() || at_cloud => base.to_owned(),
             Some(_) | None => primary.base_url.clone(),
         };
-        let mut headers = if home { primary.headers.clone() } else { Vec::new() };
+        let mut headers = if home { primary.extra_headers.clone() } else { Vec::new() };
         let credential = match &entry.key {
             Some(key) => {
                 headers.retain(|(name, _)| !is_secret_header(name));
-                let service = primary.service.clone();
+                let service = primary.kind.clone();
                 let credential = self.credential(key)?;
                 if home { of_service(credential, &service) } else { credential }
             }
@@ -316,8 +313,8 @@ impl<'a> ChainBuilder<'a> {
         };
         headers.extend(entry.headers.clone());
         let primary = self.chain.endpoints[0].clone();
-        let service = if home { primary.service.clone() } else { ServiceKind::Messages };
-        Ok(EndpointSettings { service, base_url, credential, headers, ..primary })
+        let kind = if home { primary.kind.clone() } else { ServiceKind::Messages };
+        Ok(ModelService { kind, base_url, credential, extra_headers: headers, ..primary })
     }
 
     /// Returns the credential in a variable.
@@ -354,6 +351,6 @@ fn of_service(credential: Credential, service: &ServiceKind) -> Credential {
 }
 
 /// Returns true if one client can serve both endpoints.
-fn same(one: &EndpointSettings, other: &EndpointSettings) -> bool {
+fn same(one: &ModelService, other: &ModelService) -> bool {
     one.base_url == other.base_url && !is_other_endpoint(one, other)
 }

@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::{AccessFlags, access};
 
-use super::EndpointSettings;
 use super::credential::{credential, gateway_credential};
 use crate::cli::args::RunArgs;
 use crate::cli::usage::UsageError;
@@ -14,7 +13,8 @@ use crate::config::environment::{EXTRA_CERTIFICATES, ProcessEnv, Variables};
 use crate::config::settings::BASE_URL;
 use crate::config::values::InvalidValue;
 use crate::model::{
-    BaseUrl, CaFile, ConnectionTerms, Credential, IdentityFiles, ServiceKind, USER_AGENT,
+    BaseUrl, CaFile, ConnectionTerms, Credential, IdentityFiles, ModelService, ServiceKind,
+    USER_AGENT,
 };
 
 /// The header that enables features which the service has not released.
@@ -48,7 +48,7 @@ impl<'a> EndpointSources<'a> {
     ///
     /// # Errors
     /// Variables contradict each other, or an address or the login file is invalid.
-    pub(super) fn endpoint(&self) -> Result<EndpointSettings, UsageError> {
+    pub(super) fn endpoint(&self) -> Result<ModelService, UsageError> {
         let clouds = self.clouds();
         let invalid = |error: InvalidValue| UsageError::new(error.to_string());
         if let Some(place) = clouds.selected().map_err(invalid)? {
@@ -67,23 +67,16 @@ impl<'a> EndpointSources<'a> {
     }
 
     /// Returns the endpoint of the Messages API with this credential.
-    pub(super) fn with_credential(&self, credential: Credential) -> EndpointSettings {
+    pub(super) fn with_credential(&self, credential: Credential) -> ModelService {
         let base_url = self.env.base_url.clone().unwrap_or_else(|| BASE_URL.to_owned());
         self.with(ServiceKind::Messages, base_url, credential)
     }
 
-    fn with(
-        &self,
-        service: ServiceKind,
-        base_url: String,
-        credential: Credential,
-    ) -> EndpointSettings {
+    fn with(&self, kind: ServiceKind, base_url: String, credential: Credential) -> ModelService {
         let Self { args, env, config, .. } = self;
-        EndpointSettings {
-            service,
-            base_url,
-            credential,
-            headers: with_client_app(
+        ModelService {
+            kind,
+            extra_headers: with_client_app(
                 with_betas(env.custom_headers.clone(), &config.betas),
                 env.client_app.as_deref(),
             ),
@@ -94,6 +87,7 @@ impl<'a> EndpointSources<'a> {
                 proxies: env.proxies.clone(),
             },
             timers: config.timers,
+            ..ModelService::new(base_url, credential)
         }
     }
 }

@@ -24,7 +24,6 @@ mod survey;
 mod system;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -46,7 +45,7 @@ use crate::config::environment::{ColorChoice, Variables};
 use crate::config::repository::IgnoredSetting;
 use crate::hooks::{HookEvent, HookHandler};
 use crate::journal::Terms;
-use crate::model::{BaseUrl, ConnectionTerms, Credential, RequestTimers, Secret, ServiceKind};
+use crate::model::{ModelService, Secret};
 use crate::secrets::KnownSecrets;
 use crate::tools::{AgentDefinition, AnswerSchema, Requirement};
 use crate::types::PermissionPrompt;
@@ -76,7 +75,7 @@ pub struct Settings {
     /// The models, the preferred one first, and their endpoints.
     pub chain: ModelChain,
     /// Endpoint of the first model.
-    pub endpoint: EndpointSettings,
+    pub endpoint: ModelService,
     pub system: SystemPrompt,
     pub tools: ToolRules,
     pub mcp: McpServers,
@@ -183,61 +182,6 @@ impl PromptSource {
     /// Returns the need of a run for standard input.
     pub fn need(&self) -> Need {
         if self.argument.is_none() && !self.may_be_empty { Need::Required } else { Need::Optional }
-    }
-}
-
-/// Address, credential and time limits of a model's service.
-#[derive(Clone)]
-pub struct EndpointSettings {
-    pub service: ServiceKind,
-    pub base_url: String,
-    pub credential: Credential,
-    pub headers: Vec<(String, String)>,
-    /// True if requests mark the parts that the prompt cache may keep.
-    pub marks_cache: bool,
-    pub connection: ConnectionTerms,
-    pub timers: RequestTimers,
-}
-
-impl EndpointSettings {
-    /// Returns the secret parts of user and password in the address.
-    pub(super) fn login_secrets(&self) -> Vec<String> {
-        BaseUrl::parse(&self.base_url).map(|address| address.secrets()).unwrap_or_default()
-    }
-
-    /// Returns the kind of a cloud's credential, and its source. `None`: the credential is one of
-    /// the Messages API.
-    pub fn cloud_credential(&self) -> Option<(&'static str, String)> {
-        match &self.credential {
-            Credential::Cloud(identity) => Some((identity.kind(), identity.source())),
-            Credential::FoundryKey(_) => {
-                Some(("API key", "the variable ANTHROPIC_FOUNDRY_API_KEY".to_owned()))
-            }
-            Credential::Bearer(_) if self.service.is_cloud() => {
-                Some(("bearer token", "the variable AWS_BEARER_TOKEN_BEDROCK".to_owned()))
-            }
-            Credential::ApiKey(_)
-            | Credential::Bearer(_)
-            | Credential::OAuthToken(_)
-            | Credential::Helper(_)
-            | Credential::OAuth { .. }
-            | Credential::None => None,
-        }
-    }
-}
-
-impl fmt::Debug for EndpointSettings {
-    /// Shows headers by name only: their values may be secret.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let origin = BaseUrl::parse(&self.base_url).map(|address| address.origin());
-        let headers: Vec<&str> = self.headers.iter().map(|(name, _)| name.as_str()).collect();
-        f.debug_struct("Endpoint")
-            .field("service", &self.service)
-            .field("origin", &origin)
-            .field("credential", &self.credential)
-            .field("headers", &headers)
-            .field("proxies", &self.connection.proxies)
-            .finish_non_exhaustive()
     }
 }
 

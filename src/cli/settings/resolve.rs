@@ -10,9 +10,8 @@ use super::credential;
 use super::endpoint::{EndpointSources, certificate_warnings};
 use super::inputs::Inputs;
 use super::{
-    EndpointSettings, OutputFiles, OutputSettings, PromptSource, Settings, ToolRules,
-    acceptance_checks, agent_list, profile, prompt_tool, rule_names, run_limits, sandbox, servers,
-    system,
+    OutputFiles, OutputSettings, PromptSource, Settings, ToolRules, acceptance_checks, agent_list,
+    profile, prompt_tool, rule_names, run_limits, sandbox, servers, system,
 };
 use crate::cli::args::{OutputFileArgs, OutputFormat, RunArgs, Verbosity};
 use crate::cli::chosen_session::session_dir;
@@ -29,7 +28,7 @@ use crate::config::settings::{BASE_URL, THINKING_TOKENS};
 use crate::config::{Config, managed};
 use crate::hooks::HookHandler;
 use crate::journal::Terms;
-use crate::model::{Credential, Reasoning, Secret, ThinkingMode, model_facts};
+use crate::model::{Credential, ModelService, Reasoning, Secret, ThinkingMode, model_facts};
 use crate::recovery::Limits;
 use crate::text::in_home;
 use crate::tools::secret_values;
@@ -187,7 +186,7 @@ fn thinking_warning(reasoning: Reasoning, model: &str, cap: u32) -> Option<Strin
 
 fn chain(
     inputs: &Inputs,
-    primary: &EndpointSettings,
+    primary: &ModelService,
     clouds: CloudSources<'_>,
 ) -> Result<ModelChain, UsageError> {
     let Inputs { args, config, windows, variables, env, .. } = inputs;

@@ -8,7 +8,7 @@ use super::contract::ResumedContract;
 use super::endpoint::{EndpointSources, certificate_warnings};
 use super::inputs::Inputs;
 use super::sources::{SettingsFile, SettingsSources};
-use super::{EndpointSettings, McpServers, run_limits, sandbox, servers};
+use super::{McpServers, run_limits, sandbox, servers};
 use crate::cli::args::RunArgs;
 use crate::cli::plugins::Plugin;
 use crate::cli::prompts::PromptLibrary;
@@ -21,7 +21,7 @@ use crate::config::repository::IgnoredSetting;
 use crate::config::settings::BASE_URL;
 use crate::config::{Config, MemorySize};
 use crate::mcp::ServerConfig;
-use crate::model::{BaseUrl, Credential};
+use crate::model::{BaseUrl, Credential, ModelService};
 use crate::recovery::Limits;
 
 /// All facts about the settings. Invalid files contribute only their mistakes.
@@ -39,7 +39,7 @@ pub struct SettingsSurvey {
     pub ignored_warning: Option<String>,
     /// The environment, with the variables that the settings add.
     pub variables: Variables,
-    pub endpoint: EndpointSettings,
+    pub endpoint: ModelService,
     /// All available credentials, the one in use first: the kind, and the source.
     pub credentials: Vec<(&'static str, String)>,
     /// True if the server is known to require a credential.
@@ -125,7 +125,7 @@ pub fn survey_with_managed(
 fn effective(
     inputs: &Inputs,
     outer: &Variables,
-    endpoint: &EndpointSettings,
+    endpoint: &ModelService,
     limits: &Limits,
     credentials: &[(&'static str, String)],
     mcp: &McpServers,
@@ -178,7 +178,7 @@ impl SettingsSurvey {
         secrets.extend(self.endpoint.credential.secrets().into_iter().map(str::to_owned));
         secrets.extend(self.endpoint.connection.proxies.secrets());
         secrets.extend(self.endpoint.login_secrets());
-        let headers = self.endpoint.headers.iter();
+        let headers = self.endpoint.extra_headers.iter();
         secrets.extend(headers.map(|(_, value)| value.clone()).filter(|value| value.len() > 15));
         secrets
     }
