@@ -8,9 +8,9 @@ use std::time::Duration;
 use crate::config::Config;
 use crate::process::{checkout_root, file_reads};
 use crate::recovery::Moment;
-use crate::tools::STRUCTURED_OUTPUT;
+use crate::tools::{AcceptanceSettings, STRUCTURED_OUTPUT};
 
-use super::settings::{AcceptanceSettings, SystemPrompt};
+use super::settings::SystemPrompt;
 use super::timestamps::{WallTime, format_duration};
 
 const BUILT_IN_PROMPT: &str = include_str!("system_prompt.md");

@@ -53,8 +53,7 @@ pub(super) fn tool_settings(
         secrets: secrets.clone(),
         scratch,
         session_id,
-        answer: settings.demands.schema.clone(),
-        requirement: settings.demands.requirement.clone(),
+        acceptance: settings.demands.clone(),
         supervisor: supervisor.clone(),
         sandbox: SandboxSettings {
             config_dir: Some(settings.config_dir.clone()),

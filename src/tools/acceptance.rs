@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::transcript::ToolDefinition;
 
 use super::requirement::{RequirementReport, RequirementState};
-use super::settings::{BadSettings, ToolSettings};
+use super::settings::{AcceptanceSettings, BadSettings};
 use super::structured::{STRUCTURED_OUTPUT, StructuredAnswers};
 
 /// The results of the acceptance criteria, for the result of the run.
@@ -29,10 +29,10 @@ pub(super) struct AcceptanceDemands {
 }
 
 impl AcceptanceDemands {
-    pub(super) fn new(settings: &ToolSettings) -> Result<Self, BadSettings> {
+    pub(super) fn new(settings: &AcceptanceSettings) -> Result<Self, BadSettings> {
         let requirements = settings.requirement.clone().map(RequirementState::new).transpose();
         Ok(Self {
-            answers: settings.answer.clone().map(|schema| Arc::new(StructuredAnswers::new(schema))),
+            answers: settings.schema.clone().map(|schema| Arc::new(StructuredAnswers::new(schema))),
             requirements: requirements.map_err(|why| BadSettings::Requirement { why })?,
         })
     }

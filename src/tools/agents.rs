@@ -14,7 +14,7 @@ use super::files_read::FilesRead;
 use super::input_names::bare;
 use super::outcome::{ToolError, ToolOutcome};
 use super::permission::Denial;
-use super::settings::BadSettings;
+use super::settings::{AcceptanceSettings, BadSettings};
 use super::structured::STRUCTURED_OUTPUT;
 use super::toolbox::Toolbox;
 use crate::types::{Effort, PermissionMode};
@@ -316,10 +316,9 @@ impl Toolbox {
         let none_exists =
             |names: &[String]| SubagentToolsError::NoneExists { names: names.to_vec() };
         let mut settings = self.settings.clone();
-        settings.answer = None;
+        settings.acceptance = AcceptanceSettings::default();
         // Its conversation is another one.
         settings.files_read = FilesRead::default();
-        settings.requirement = None;
         // Only the run's own commands are reported with their ids: those of sub-agents repeat them.
         settings.stops = TaskStops::default();
         settings.kept_commands = None;

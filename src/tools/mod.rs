@@ -122,7 +122,8 @@ pub use sandbox::{
 pub use schema::{AnswerSchema, BadSchema, SCHEMA_BYTES_MAX};
 pub use secret_values::secret_values;
 pub use settings::{
-    BadSettings, Offered, PermissionSettings, Requirement, ResultLimits, ToolSettings,
+    AcceptanceSettings, BadSettings, Offered, PermissionSettings, Requirement, ResultLimits,
+    ToolSettings,
 };
 pub use shell::STARTED_IN_BACKGROUND;
 pub use shell_program::ShellProgram;

@@ -168,10 +168,7 @@ pub struct ToolSettings {
     /// The session's folder for long outputs. Created when first needed.
     pub scratch: PathBuf,
     pub session_id: String,
-    /// The schema of the structured answer, which the model gives through a tool.
-    pub answer: Option<AnswerSchema>,
-    /// The command that must pass before the run is a success.
-    pub requirement: Option<Requirement>,
+    pub acceptance: AcceptanceSettings,
     /// The supervisor that starts commands.
     pub supervisor: Supervisor,
     /// The sandbox for commands.
@@ -182,6 +179,15 @@ pub struct ToolSettings {
     pub web_search: bool,
     /// The mode in which definitions of external tools are deferred.
     pub tool_search: ToolSearchMode,
+}
+
+/// The acceptance checks: the conditions under which a run is a success.
+#[derive(Clone, Debug, Default)]
+pub struct AcceptanceSettings {
+    /// The schema of the structured answer, which the model gives through a tool.
+    pub schema: Option<AnswerSchema>,
+    /// The command that must pass.
+    pub requirement: Option<Requirement>,
 }
 
 impl ToolSettings {

@@ -83,7 +83,7 @@ impl Toolbox {
             sandbox.can_hold_readers(),
             repository_folders(places.roots(), home),
         );
-        let demands = AcceptanceDemands::new(settings)?;
+        let demands = AcceptanceDemands::new(&settings.acceptance)?;
         let offered = offered_tools(&settings.offered);
         let of_sandbox = sandbox.model_description();
         let scratch = OutputFolder::new(&settings.scratch, &settings.secrets);

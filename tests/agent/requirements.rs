@@ -68,7 +68,8 @@ async fn every_requirement_outcome_is_described_within_bounds() {
     ];
     for (command, timeout, parts) in table {
         let fixture = RunFixture::of(claims(2)).requiring(command).tools(|settings| {
-            settings.requirement = Some(Requirement { command: command.to_owned(), timeout });
+            settings.acceptance.requirement =
+                Some(Requirement { command: command.to_owned(), timeout });
         });
         let fixture = fixture.limits(|limits| limits.budgets.requirement_tries = 1);
         let played = fixture.run().await;

@@ -191,14 +191,14 @@ impl RunFixture {
     /// A command that must pass, as with `--require`.
     pub(super) fn requiring(self, command: &str) -> Self {
         let requirement = Requirement { command: command.to_owned(), timeout: BOUND };
-        self.tools(|settings| settings.requirement = Some(requirement))
+        self.tools(|settings| settings.acceptance.requirement = Some(requirement))
             .limits(|limits| limits.requirement = true)
     }
 
     /// The schema of the answer, as with `--json-schema`.
     pub(super) fn answering(self, schema: &Value) -> Self {
         let schema = AnswerSchema::new(schema.clone()).expect("the schema is right");
-        self.tools(|settings| settings.answer = Some(schema))
+        self.tools(|settings| settings.acceptance.schema = Some(schema))
             .limits(|limits| limits.structured = true)
     }
 

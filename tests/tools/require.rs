@@ -18,7 +18,7 @@ fn requirement(command: &str) -> Requirement {
 /// A run in which nothing at all is allowed.
 fn requiring(requirement: Requirement) -> Bench {
     Bench::with(|settings| {
-        settings.requirement = Some(requirement);
+        settings.acceptance.requirement = Some(requirement);
         settings.permissions.mode = PermissionMode::Plan;
         settings.permissions.deny = vec!["Bash".to_owned()];
     })
@@ -66,7 +66,7 @@ async fn a_requirement_runs_in_the_start_folder_with_the_command_environment() {
         settings.permissions.mode = PermissionMode::BypassPermissions;
         settings.environment.push(("ANTHROPIC_API_KEY".into(), "sk-ant-0123456789".into()));
         let command = "pwd; echo \"key=$ANTHROPIC_API_KEY ci=$OUTLAST\"; cd ..; cat";
-        settings.requirement = Some(requirement(command));
+        settings.acceptance.requirement = Some(requirement(command));
     });
     bench.bash("mkdir deep; cd deep").await;
     let check = check(&bench).await;
@@ -173,7 +173,7 @@ fn an_invalid_requirement_command_is_rejected_before_it_starts() {
         [(" \n", "empty"), ("a\0b", "NUL"), (&"x".repeat(200_000), "200000 bytes")]
     {
         let mut settings = ToolSettings::new(folder.path(), folder.path(), "a-session");
-        settings.requirement = Some(requirement(command));
+        settings.acceptance.requirement = Some(requirement(command));
         let Some(BadSettings::Requirement { why }) = Toolbox::new(&settings).err() else {
             panic!("{part}: refused")
         };

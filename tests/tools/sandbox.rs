@@ -561,7 +561,7 @@ async fn git_without_a_rule_reads_included_files_and_shows_what_the_users_git_sh
         settings.permissions.mode = PermissionMode::Default;
         fs::write(at("other.config"), "[core]\n\tpager = less\n").expect("a file");
         let command = "git config include.path \"$PWD/../other.config\"".to_owned();
-        settings.requirement = Some(Requirement { command, timeout: PATIENCE });
+        settings.acceptance.requirement = Some(Requirement { command, timeout: PATIENCE });
     };
     let fenced = SandboxFixture::with(arrange);
     if !fenced.holds() {
@@ -620,7 +620,8 @@ async fn cargo_npm_and_pytest_work() {
 async fn the_requirement_command_is_sandboxed_too() {
     let fenced = SandboxFixture::with(|settings, root| {
         let command = format!("echo gone > '{}/file'", root.join("outside").display());
-        settings.requirement = Some(outlast::tools::Requirement { command, timeout: PATIENCE });
+        settings.acceptance.requirement =
+            Some(outlast::tools::Requirement { command, timeout: PATIENCE });
     });
     let check = fenced
         .toolbox

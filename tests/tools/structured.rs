@@ -8,7 +8,9 @@ use tokio_util::sync::CancellationToken;
 use super::bench::{Bench, assert_fails_with, call, text};
 
 fn asking(schema: Value) -> Bench {
-    Bench::with(|settings| settings.answer = Some(AnswerSchema::new(schema).expect("a schema")))
+    Bench::with(|settings| {
+        settings.acceptance.schema = Some(AnswerSchema::new(schema).expect("a schema"));
+    })
 }
 
 fn report() -> Value {
@@ -304,7 +306,7 @@ async fn a_schema_may_be_recursive() {
 #[tokio::test]
 async fn no_setting_removes_the_structured_output_tool() {
     let bench = Bench::with(|settings| {
-        settings.answer = Some(AnswerSchema::new(report()).expect("a schema"));
+        settings.acceptance.schema = Some(AnswerSchema::new(report()).expect("a schema"));
         settings.offered = Offered::Only(Vec::new());
         settings.permissions.mode = PermissionMode::Plan;
         settings.permissions.deny = vec!["*".to_owned()];

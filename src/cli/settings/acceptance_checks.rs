@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use super::{AcceptanceSettings, answer_schema};
+use super::answer_schema;
 use crate::cli::args::RunArgs;
 use crate::cli::usage::UsageError;
 use crate::config::Config;
-use crate::tools::Requirement;
+use crate::tools::{AcceptanceSettings, Requirement};
 
 /// Returns true if a demand is dropped, such as that of a resumed session.
 fn is_none(given: &str) -> bool {

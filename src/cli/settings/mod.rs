@@ -47,7 +47,7 @@ use crate::hooks::{HookEvent, HookHandler};
 use crate::journal::Terms;
 use crate::model::{ModelService, Secret};
 use crate::secrets::KnownSecrets;
-use crate::tools::{AgentDefinition, AnswerSchema, Requirement};
+use crate::tools::{AcceptanceSettings, AgentDefinition};
 use crate::types::PermissionPrompt;
 
 /// All settings of a run, resolved.
@@ -204,13 +204,6 @@ pub struct MemorySources {
     pub local: bool,
     /// True if memory files of the project may import files from outside of it.
     pub trusted: bool,
-}
-
-/// Acceptance checks: the conditions under which the run succeeds.
-#[derive(Clone, Debug)]
-pub struct AcceptanceSettings {
-    pub schema: Option<AnswerSchema>,
-    pub requirement: Option<Requirement>,
 }
 
 /// The choices of tools that are not settings.
