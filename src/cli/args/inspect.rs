@@ -75,7 +75,8 @@ impl ServersArgs {
 }
 
 /// The subject of a command about the set-up of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case", const_into_str)]
 pub enum InspectSubject {
     Plugin,
     Agents,
@@ -98,20 +99,6 @@ pub(super) struct InspectWords {
     /// The action
     #[arg(value_name = "WORDS", trailing_var_arg = true, allow_hyphen_values = true)]
     words: Vec<String>,
-}
-
-impl InspectSubject {
-    /// Returns the name of the command.
-    pub(super) fn command(self) -> &'static str {
-        match self {
-            Self::Plugin => "plugin",
-            Self::Agents => "agents",
-            Self::Auth => "auth",
-            Self::Install => "install",
-            Self::Update => "update",
-            Self::SetupToken => "setup-token",
-        }
-    }
 }
 
 impl InspectWords {

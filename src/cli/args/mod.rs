@@ -456,7 +456,7 @@ impl Command {
     fn into_request(self) -> Result<CliRequest, UsageError> {
         let inspect = |words: InspectWords, subject: InspectSubject| {
             if words.ask_for_help() {
-                return help_on_command(&mut command(), &[subject.command()])
+                return help_on_command(&mut command(), &[subject.into_str()])
                     .unwrap_or_else(|| CliRequest::Help(summary()));
             }
             CliRequest::Inspect(words.about(subject))

@@ -112,7 +112,8 @@ pub(super) async fn run_program(
 }
 
 /// State of a job, as the engine reports it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub(super) enum EngineJobState {
     /// It is queued or running.
     Active,
@@ -122,17 +123,6 @@ pub(super) enum EngineJobState {
     Gone,
     /// The engine did not report it, for this reason.
     Unknown(String),
-}
-
-impl EngineJobState {
-    pub(super) fn name(&self) -> &'static str {
-        match self {
-            Self::Active => "active",
-            Self::Ended => "ended",
-            Self::Gone => "gone",
-            Self::Unknown(_) => "unknown",
-        }
-    }
 }
 
 /// Finds the program of an engine on the `PATH` of the user.
@@ -230,7 +220,7 @@ mod tests {
     #[test]
     fn the_state_of_a_job_is_what_the_engine_says() {
         let of_slurm = |code, stdout: &str, stderr: &str| {
-            state_of(ClusterEngine::Slurm, &output(code, stdout, stderr)).name()
+            state_of(ClusterEngine::Slurm, &output(code, stdout, stderr)).into_str()
         };
         assert_eq!(of_slurm(0, "4242_[0-2] debug PD", ""), "active");
         assert_eq!(of_slurm(0, "\n", ""), "gone");
@@ -238,7 +228,7 @@ mod tests {
         assert_eq!(of_slurm(1, "", purged), "gone");
         assert_eq!(of_slurm(1, "", "Unable to contact slurm controller"), "unknown");
         let of_cluster = |code, stdout: &str, stderr: &str| {
-            state_of(ClusterEngine::Kubernetes, &output(code, stdout, stderr)).name()
+            state_of(ClusterEngine::Kubernetes, &output(code, stdout, stderr)).into_str()
         };
         let with = |kind: &str, status: &str| {
             format!(r#"{{"status":{{"conditions":[{{"type":"{kind}","status":"{status}"}}]}}}}"#)

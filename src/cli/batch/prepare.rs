@@ -3,6 +3,8 @@
 use std::collections::{BTreeSet, HashSet};
 use std::path::Path;
 
+use clap::ValueEnum as _;
+
 use crate::batch::{BatchFolder, BatchPlan, BatchSummary, PlanRequest};
 use crate::cli::args::{BatchEngine, StartBatchArgs};
 use crate::cli::run::ProcessContext;
@@ -31,16 +33,14 @@ pub(super) struct PreparedBatch<'a> {
 
 /// Returns the flags that select the engine when the batch is resumed.
 fn engine_words(args: &StartBatchArgs) -> Vec<String> {
-    let name = match args.engine {
-        BatchEngine::Local => return Vec::new(),
-        BatchEngine::Slurm => "slurm",
-        BatchEngine::Kubernetes => "kubernetes",
-        BatchEngine::Matrix => "matrix",
-    };
+    if args.engine == BatchEngine::Local {
+        return Vec::new();
+    }
+    let name = args.engine.to_possible_value().map(|value| value.get_name().to_owned());
     let program = args.program.as_ref().map(|program| program.display().to_string());
     let secret = (args.engine == BatchEngine::Kubernetes).then(|| args.secret.clone());
     let given = [
-        ("--engine", Some(name.to_owned())),
+        ("--engine", name),
         ("--image", args.image.clone()),
         ("--claim", args.claim.clone()),
         ("--secret", secret),

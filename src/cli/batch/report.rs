@@ -79,7 +79,7 @@ impl<'a> BatchOverview<'a> {
                 "engine": submission.engine,
                 "job": submission.job,
                 "at": submission.at,
-                "state": state.name(),
+                "state": state.into_str(),
             });
         }
         object
