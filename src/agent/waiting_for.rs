@@ -1,4 +1,4 @@
-//! What a run waits for.
+//! The work that a run waits for.
 
 use crate::hooks::HookEvent;
 use crate::recovery::Pause;

@@ -52,7 +52,7 @@ fn has_earlier_thread(path: &Path) -> bool {
     UNAWAITED.lock().iter().any(|(file, progress)| file == path && !progress.is_closed())
 }
 
-/// Where the lines of a journal are appended.
+/// The place at which the lines of a journal are appended.
 #[derive(Debug)]
 pub(super) enum JournalOutput {
     /// Before the run begins, or without a thread: an append waits for the disk.

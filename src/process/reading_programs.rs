@@ -82,7 +82,7 @@ const RUNNERS: [(&str, Option<&str>); 11] = [
 /// Options of runners before the name that do not change what is run.
 const RUNNER_FLAGS: [&str; 6] = ["-q", "-s", "-y", "--no-install", "--silent", "--yes"];
 
-/// What a listed command does with the files it is given.
+/// The use that a listed command makes of the files it is given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Reading {
     /// It reads its operands, whatever they are.

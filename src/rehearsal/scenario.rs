@@ -36,13 +36,6 @@ pub struct Scenario {
     pub expect: Expectation,
 }
 
-impl Scenario {
-    /// The script of the server with this name.
-    pub fn part(&self, name: &str) -> Option<&ServerPart> {
-        if name == MAIN { Some(&self.main) } else { self.servers.get(name) }
-    }
-}
-
 /// The name of the server at the base URL.
 pub const MAIN: &str = "main";
 

@@ -1,4 +1,4 @@
-//! Which commands may name a file that has changed.
+//! Tests of the commands that may name a file that has changed.
 
 use super::tests::Folders;
 use super::*;
