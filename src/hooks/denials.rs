@@ -185,6 +185,7 @@ mod tests {
             r#"{"permissionDecision": "Deny", "reason": "no"}"#.to_owned(),
             r#"{"decision": "approve", "behavior": "deny", "message": "no"}"#.to_owned(),
             r#"{"permission": "deny", "userMessage": "no"}"#.to_owned(),
+            r#"{"permission": "deny", "agent_message": "no", "user_message": "x"}"#.to_owned(),
             r#"{"hookSpecificOutput": {"hookEventName": "PreToolUse",
                 "decision": {"behavior": "deny", "message": "no"}}}"#
                 .to_owned(),
@@ -196,8 +197,10 @@ mod tests {
             serde_json::json!(deny).to_string(),
         ] {
             let output = found(HookEvent::PreToolUse, &out).expect(&out);
-            let denied = output.permission.is_some_and(|(word, _)| word == HookPermission::Deny);
-            assert!(output.objection.as_deref() == Some("no") || denied, "{out}");
+            let denied = output.permission.as_ref().is_some_and(|(word, why)| {
+                *word == HookPermission::Deny && ["no", "why"].contains(&why.as_str())
+            });
+            assert!(output.objection.as_deref() == Some("no") || denied, "{out}: {output:?}");
             assert_eq!((output.input, output.context), (None, None), "{out}");
         }
     }

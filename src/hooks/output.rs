@@ -141,6 +141,13 @@ struct HookJson {
     permission: Option<Value>,
     behavior: Option<Value>,
     message: Option<Value>,
+    // The reasons for `permission` in hooks that are written for Cursor.
+    agent_message: Option<Value>,
+    #[serde(rename = "agent_message")]
+    snake_agent_message: Option<Value>,
+    user_message: Option<Value>,
+    #[serde(rename = "user_message")]
+    snake_user_message: Option<Value>,
 }
 
 #[derive(Deserialize)]
@@ -330,9 +337,15 @@ impl HookJson {
         let text = |value: &Option<Value>| value.as_ref()?.as_str().map(ToOwned::to_owned);
         let nested = self.specific.as_ref().and_then(|specific| specific.decision.as_ref());
         let in_snake_case = |key: &str| text(&self.snake_case.as_ref()?.get(key).cloned());
+        let cursor_reasons = [
+            &self.agent_message,
+            &self.snake_agent_message,
+            &self.user_message,
+            &self.snake_user_message,
+        ];
         let places = [
             (text(&self.permission_decision), text(&self.permission_decision_reason)),
-            (text(&self.permission), None),
+            (text(&self.permission), cursor_reasons.into_iter().find_map(text)),
             (text(&self.behavior), text(&self.message)),
             (in_snake_case("permission_decision"), in_snake_case("permission_decision_reason")),
             nested.map_or((None, None), |it| (Some(it.behavior.clone()), it.message.clone())),

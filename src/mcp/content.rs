@@ -28,6 +28,9 @@ pub struct CallReply {
     pub is_error: bool,
 }
 
+/// The keys of a result without content.
+const BARE: [&str; 3] = ["_meta", "isError", "is_error"];
+
 /// A part of a result.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ContentPart {
@@ -57,8 +60,11 @@ impl CallReply {
             Value::Null | Value::Bool(_) | Value::Number(_) => Vec::new(),
         };
         let structured = result.get("structuredContent").filter(|value| !value.is_null());
-        // Servers written in Go send an empty list as null.
-        let is_empty = result[key].is_array() || result.get("content") == Some(&Value::Null);
+        // Servers written in Go send an empty list as null, and others nothing at all.
+        let is_bare =
+            result.as_object().is_some_and(|it| it.keys().all(|key| BARE.contains(&key.as_str())));
+        let is_empty =
+            is_bare || result[key].is_array() || result.get("content") == Some(&Value::Null);
         if !is_empty && content.is_empty() && structured.is_none() {
             return Self::error(describe_invalid_result(result));
         }
@@ -349,11 +355,9 @@ mod tests {
     fn an_invalid_tool_result_is_an_error_and_is_quoted() {
         for none in [
             json!({ "foo": 1 }),
-            json!({}),
             json!([1]),
             json!("well"),
             json!({ "content": 7 }),
-            json!({ "isError": false }),
             json!({ "tools": [] }),
         ] {
             let reply = CallReply::from_call_result(&none);

@@ -492,7 +492,9 @@ mod tests {
         let input = serde_json::from_value(serde_json::json!({ "pattern": "x" })).unwrap();
         let with = |lines: &[&str]| {
             let mut results = SearchResults::new(&input, 2, 100);
-            lines.iter().for_each(|line| results.shown.take((*line).to_owned()));
+            for line in lines {
+                results.shown.take((*line).to_owned());
+            }
             results
         };
         let mut progress = Progress::new(0..GROUP_FILES * 9, with(&[]));

@@ -195,7 +195,9 @@ async fn what_is_no_result_is_an_error_and_what_is_odd_is_shown() {
     let bench = McpFixture::of(&["well"]).ready().await;
     for (shape, wanted, is_error) in [
         (json!({ "foo": 1 }), r#"not a result of a call: {"foo":1}"#, true),
-        (json!({}), "not a result of a call: {}", true),
+        (json!({}), "(the tool returned nothing)", false),
+        (json!({ "isError": false, "_meta": {} }), "(the tool returned nothing)", false),
+        (json!({ "isError": true }), "(the tool returned nothing)", true),
         (json!({ "content": [] }), "(the tool returned nothing)", false),
         (json!({ "content": [{ "type": "text", "text": "" }] }), "returned nothing", false),
         (json!({ "content": [{ "type": "hologram", "x": 1 }] }), "hologram", false),
