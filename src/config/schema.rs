@@ -49,7 +49,7 @@ fn described(schema: Value, setting: &Setting) -> Value {
 fn hooks() -> Value {
     let hook = json!({
         "type": "object",
-        "required": ["type"],
+        "anyOf": [{ "required": ["type"] }, { "required": ["command"] }],
         "properties": {
             "type": { "type": "string" },
             "command": { "type": "string" },
@@ -64,10 +64,11 @@ fn hooks() -> Value {
     });
     let group = json!({
         "type": "object",
-        "required": ["hooks"],
+        // A group with a command of its own is its only hook.
+        "anyOf": [{ "required": ["hooks"] }, { "required": ["command"] }],
         "properties": {
-            "matcher": { "type": "string" },
-            "hooks": { "type": "array", "items": hook },
+            "matcher": { "type": ["string", "array", "null"], "items": { "type": "string" } },
+            "hooks": { "type": ["array", "null"], "items": hook },
         },
     });
     let groups = json!({ "type": ["array", "null"], "items": group });
@@ -127,6 +128,11 @@ mod tests {
         r#"{"Stop": [1]}"#,
         r#"{"Stop": [{"hooks": [{"type": "command", "command": "a"}]}]}"#,
         r#"{"Stop": [{"hooks": [{"command": "a"}]}]}"#,
+        r#"{"Stop": [{"hooks": [{"timeout": 1}]}]}"#,
+        r#"{"Stop": [{"command": "a"}]}"#,
+        r#"{"Stop": [{"matcher": "a"}]}"#,
+        r#"{"Stop": [{"matcher": ["a"], "hooks": []}]}"#,
+        r#"{"Stop": [{"matcher": [1], "hooks": []}]}"#,
     ];
 
     /// Texts, and lists of them: which of them a setting takes may depend on a syntax that no

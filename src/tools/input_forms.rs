@@ -244,10 +244,12 @@ fn words(value: &Value) -> Option<Vec<&str>> {
     value.as_array()?.iter().map(Value::as_str).collect()
 }
 
-/// Like [`words`], for a list that may be written as text.
+/// Like [`words`], for a list that may be written as text. `[ ]` alone is a command of the shell.
 fn words_of(value: &Value) -> Option<Vec<String>> {
     match value.as_str() {
-        Some(text) if text.trim_start().starts_with('[') => json::read_str(text).ok(),
+        Some(text) if text.trim_start().starts_with('[') => {
+            json::read_str(text).ok().filter(|words: &Vec<String>| !words.is_empty())
+        }
         Some(_) | None => words(value).map(|it| it.into_iter().map(str::to_owned).collect()),
     }
 }

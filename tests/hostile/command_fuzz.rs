@@ -235,7 +235,7 @@ fn quoted(word: &str) -> String {
 }
 
 /// Lines of earlier seeds that were admitted and ran another command.
-const FOUND: [&str; 2] = ["12&>>b beta", "12345678901>b beta"];
+const FOUND: [&str; 3] = ["12&>>b beta", "12345678901>b beta", "[ ] 1>&2"];
 
 #[test]
 fn what_bash_makes_of_an_admitted_line_is_admitted_command_by_command() {
