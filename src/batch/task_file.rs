@@ -49,7 +49,8 @@ const SHAPE: &str = "a task is a JSON object, such as {\"prompt\": \"Say hello.\
 
 /// Names that similar programs give to keys, in lower case without dashes and underscores: the
 /// prefix of the object, the key to use, and the names.
-const OTHER_NAMES: [(&str, &str, &[&str]); 12] = [
+const OTHER_NAMES: [(&str, &str, &[&str]); 13] = [
+    ("", "[{\"prompt\": ...}], the list alone", &["tasks", "jobs", "items"]),
     ("", "\"id\"", &["name", "title", "label", "key", "taskid", "taskname"]),
     (
         "",

@@ -51,6 +51,7 @@ fn every_mistake_names_file_line_and_remedy() {
         ("{\"prompt\": \"x\"} {\"prompt\": \"x\"", "not valid JSON"),
         ("- prompt: x", "a task is a JSON object"),
         ("prompt,cwd", "a task is a JSON object"),
+        ("{\"tasks\": []}", "did you mean [{\"prompt\": ...}], the list alone?"),
         ("{\"name\": \"a\"}", "unknown key \"name\"; did you mean \"id\"?"),
         ("{\"text\": \"a\"}", "unknown key \"text\"; did you mean \"prompt\"?"),
         ("{\"working_directory\": \"a\"}", "did you mean \"cwd\"?"),
