@@ -81,7 +81,9 @@ pub(super) fn report_usage_error(error: &UsageError, wanted: &RequestedOutput) -
 fn write_file(path: &Path, line: &str) {
     match OutputFile::open(path) {
         Ok(file) => {
-            if file.write(line, ResultRetention::Synced).is_err() {
+            // Nothing was done that a crash of the machine could contradict, and after a signal a slow
+            // disk would take longer than the process has.
+            if file.write(line, ResultRetention::AtOnce).is_err() {
                 let _ = file.remove();
             }
         }
