@@ -37,7 +37,7 @@ pub struct CompatibilityArgs {
     /// Write the output of --debug to this file
     #[arg(long, value_name = "PATH")]
     pub debug_file: Option<PathBuf>,
-    /// Work in the git worktree .claude/worktrees/NAME. Paths in flags stay relative to the
+    /// Work in the git worktree .claude/worktrees/NAME. Files in flags stay relative to the
     /// folder of the call
     #[arg(short = 'w', long, value_name = "NAME", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub worktree: Option<String>,
