@@ -1,5 +1,5 @@
-//! What the loop detector and the demands on a run are fed with, where a whole run of the binary
-//! would be too coarse.
+//! Inputs of the loop detector and of the requirements on a run, in cases that a run of the whole
+//! binary could not produce.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::run_fixture::{FinishedRun, ObservedEvent, RunFixture};
 
-/// How each round of tools was judged.
+/// The verdict of the loop detector after each round of tools.
 fn loop_statuses(played: &FinishedRun) -> Vec<LoopStatus> {
     let pace = |said: &ObservedEvent| {
         let ObservedEvent::Step(step) = said else { return None };

@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use super::run_fixture::RunFixture;
 use crate::support::requests::messages;
 
-/// What most local servers are started with: less than the output that is asked for by default.
+/// Most local servers are started with a context window below the output cap that is requested by
+/// default.
 #[tokio::test]
 async fn a_shared_context_window_is_learned_from_the_first_overflow_error() {
     let rules = ServerRules { token_limit: NonZeroU64::new(8_192), ..ServerRules::default() };

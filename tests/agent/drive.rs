@@ -24,7 +24,7 @@ fn failed(class: ErrorClass, wait: Option<Duration>) -> Event {
     Event::Failed(Failure { retry_after: wish, ..Failure::of(class) })
 }
 
-/// What the model and the network do, in order: all kinds of trouble, and an answer at last.
+/// The events of a run with a failure of each kind, which ends with an answer.
 fn story() -> Vec<Event> {
     vec![
         failed(ErrorClass::ConnectionError, None),

@@ -9,7 +9,7 @@ use super::run_fixture::{FinishedRun, RunFixture};
 const CALL: &str = "I run it.\n<function_calls>\n<invoke name=\"Bash\">\n\
                     <parameter name=\"command\">echo ran >> log</parameter>\n</invoke>";
 
-/// How many requests have this text as (part of) their last message.
+/// The number of requests with this text in their last message.
 fn told(played: &FinishedRun, text: &str) -> usize {
     let requests = played.server.requests();
     let last = requests.iter().map(|request| {
@@ -46,7 +46,8 @@ async fn a_call_left_as_text_in_two_parts_is_found() {
     }
 }
 
-/// What `--token-budget` asked for after a finished answer takes nothing back if it fails.
+/// Replies that `--token-budget` requests after a finished answer do not undo its success if they
+/// fail.
 #[tokio::test]
 async fn failed_additional_effort_takes_no_success_back() {
     let answer = || Scenario::new().reply("The answer is 42.");

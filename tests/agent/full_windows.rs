@@ -169,8 +169,8 @@ async fn a_result_of_two_megabytes_is_cut_before_it_is_sent() {
 
 // --- folds and summaries ----------------------------------------------------------------------
 
-/// What overflows is folded in one go: old results shrink to a few lines that say what they were,
-/// the latest stay whole.
+/// One folding removes all that overflows: old results shrink to a few lines that say what they
+/// were, the latest stay whole.
 #[tokio::test]
 async fn an_overflow_is_folded_and_retried() {
     let scenario = reading(Scenario::new(), 23, 80).reply("All read.");
@@ -295,7 +295,7 @@ fn assert_full(played: &FinishedRun, reason: StopReason, culprit: &str, requests
     assert_valid_requests(&played.server);
 }
 
-/// What can never fit is said after one refusal, or before any.
+/// A request that can never fit is reported after one refusal, or before any.
 #[tokio::test]
 async fn a_system_prompt_beyond_the_window_is_one_clean_failure() {
     for (is_known, auto_compact, reason, requests) in [

@@ -122,7 +122,7 @@ fn grown(scenario: Scenario) -> Scenario {
     scenario.tool("Bash", json!({ "command": command })).times(6)
 }
 
-/// What a service says of a window of so many tokens.
+/// The error body of a service for a context window of this many tokens.
 fn overflow(name: &str, window: &str) -> (u16, String) {
     let (status, body) = recorded(name);
     let body = ["1024", "8192", "4096", "2048"]
@@ -217,7 +217,7 @@ async fn a_failed_summary_does_not_stop_the_run() {
     }
 }
 
-/// What the model says in place of a summary is not taken for one.
+/// A refusal by the model is not accepted as a summary.
 #[tokio::test]
 async fn an_overflow_without_a_usable_summary_is_cut_with_a_warning() {
     let declined = Scenario::new().reply("I will not.").stop_reason("refusal").times(20);

@@ -1,4 +1,4 @@
-//! What the answers of hooks do to a run: to its calls, its prompt and its end.
+//! Effects of the answers of hooks on a run: on its calls, its prompt and its end.
 
 use outlast::recovery::{ErrorClass, StopReason};
 use outlast::rehearsal::Scenario;
@@ -26,7 +26,7 @@ fn said(played: &FinishedRun, number: usize) -> String {
     Value::from(played.messages(number)).to_string()
 }
 
-/// How many hooks ran, failed and blocked.
+/// The numbers of hooks that ran, failed and blocked.
 fn counts(played: &FinishedRun) -> (u32, u32, u32) {
     let hooks = &played.ending.hooks;
     (hooks.ran, hooks.failed, hooks.blocked)

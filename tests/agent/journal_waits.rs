@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 
 use super::run_fixture::{ObservedEvent, RunFixture, opening};
 
-/// How long the disk hangs if nothing releases it: a run that waits for it is noticed.
+/// Time that the disk hangs if nothing releases it, so that a run that waits for it fails its test.
 const BOUND: Duration = Duration::from_mins(2);
 
 /// A run with one command, whose journal hangs.

@@ -24,7 +24,7 @@ pub(crate) fn again(times: u32, (tool, input): (&str, Value)) -> Scenario {
     Scenario::new().tool(tool, input).times(times)
 }
 
-/// How often a request's messages say that the same steps keep coming back.
+/// The number of times that the messages of a request report repeated steps.
 fn notes(request: &ReceivedRequest) -> usize {
     let says = |block: &&Value| block["text"] == Nudge::StepBack.text();
     messages(request)
@@ -90,7 +90,7 @@ async fn a_repeated_call_is_warned_about_at_five_and_ended_at_ten() {
     }
 }
 
-/// What is only for people to read does not make it another call.
+/// A new `description` does not make a call a different one, because only people read it.
 #[tokio::test]
 async fn a_changed_description_does_not_hide_a_loop() {
     let scenario = (1..=10).fold(Scenario::new(), |scenario, n| {

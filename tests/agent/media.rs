@@ -51,7 +51,7 @@ pub(crate) fn read(scenario: Scenario, file: &str) -> Scenario {
     scenario.tool("Read", json!({ "file_path": file }))
 }
 
-/// What is in the tool results of a request: blocks of this kind.
+/// The blocks of this kind in the tool results of a request.
 fn in_results(request: &ReceivedRequest, kind: &str) -> Vec<Value> {
     let results = blocks(request, "tool_result");
     let contents = results.iter().filter_map(|result| result["content"].as_array()).flatten();
@@ -67,7 +67,7 @@ fn media(rules: MediaRules) -> ServerRules {
     ServerRules { media: rules, ..ServerRules::default() }
 }
 
-/// What the service itself takes.
+/// The media limits of the Messages API.
 fn usual() -> MediaRules {
     MediaRules {
         count: Some(100),

@@ -35,7 +35,7 @@ pub(crate) struct Fall {
     pub(crate) next: Next,
     /// Adds the failing answers.
     fails: fn(Scenario) -> Scenario,
-    /// How many there are.
+    /// The number of requests.
     pub(crate) requests: usize,
     class: ErrorClass,
 }
@@ -206,7 +206,7 @@ async fn without_a_model_chain_the_model_never_changes() {
     }
 }
 
-/// What is wrong with an address or its credential is wrong with every model there.
+/// An invalid address or credential fails for every model of its endpoint.
 #[tokio::test]
 async fn endpoint_failures_do_not_switch_to_a_model_at_the_same_endpoint() {
     for fall in falls().into_iter().filter(|fall| fall.next == Next::There) {

@@ -35,7 +35,8 @@ async fn a_tool_call_that_is_always_truncated_never_runs_and_ends_the_run() {
     assert!(last.body["messages"].to_string().contains("it was not run"), "{:?}", last.body);
 }
 
-/// What was cut may parse: a read-only call even starts while the reply streams.
+/// The input of a call that was cut may parse, so a read-only call even starts while the reply
+/// streams.
 #[tokio::test]
 async fn a_tool_call_closed_by_the_output_limit_is_discarded() {
     let scenario = Scenario::new()

@@ -18,7 +18,7 @@ use crate::support::wire::read_request;
 /// The back-off of real requests. No test takes that long.
 const BACK_OFF: Duration = Duration::from_mins(5);
 const INTERVAL: Duration = Duration::from_millis(100);
-/// How many probes fail before the service is back.
+/// Number of probes that fail before the service answers again.
 const OUT_FOR: usize = 4;
 
 /// A service that is out until it was probed so often.

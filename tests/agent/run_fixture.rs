@@ -28,7 +28,7 @@ use crate::support::{serve, supervisor};
 /// No run may take longer.
 const BOUND: Duration = Duration::from_mins(4);
 
-/// What was observed, in a form that can be kept.
+/// An event that a run reported, as an owned value.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum ObservedEvent {
     Init,
@@ -144,7 +144,7 @@ pub(super) struct RunFixture {
     pub(super) setup: Setup,
     pub(super) server: RehearsalServer,
     pub(super) folder: TempDir,
-    /// What the tools of the setup were made of.
+    /// The settings that the tools were built from.
     tools: ToolSettings,
 }
 
@@ -270,7 +270,7 @@ pub(super) struct FinishedRun {
 }
 
 impl FinishedRun {
-    /// What was said beside steps and heartbeats, a word each.
+    /// One word for each reported event except steps and heartbeats.
     pub(super) fn trace(&self) -> Vec<String> {
         let word = |said: &ObservedEvent| match said {
             ObservedEvent::Step(_) | ObservedEvent::Heartbeat(_) => None,
@@ -307,12 +307,12 @@ impl FinishedRun {
         warnings
     }
 
-    /// How often the recovery plans of the run were carried out, by name.
+    /// The number of uses of each recovery plan of the run, by name.
     pub(super) fn strategies(&self) -> Value {
         json!(self.ending.stats.recovery.totals().strategies)
     }
 
-    /// How often one of them was.
+    /// The number of uses of one recovery plan.
     pub(super) fn strategy(&self, name: &str) -> u64 {
         self.strategies()[name].as_u64().unwrap_or_default()
     }
@@ -384,7 +384,7 @@ fn result(block: &Block) -> Option<(bool, String)> {
     Some((*is_error, content.iter().map(text).collect()))
 }
 
-/// What a journal of these runs begins with.
+/// The record of a process start at the beginning of these runs' journals.
 pub(super) fn opening() -> ProcessOpening {
     ProcessOpening {
         version: "0.0.0".to_owned(),

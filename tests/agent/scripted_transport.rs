@@ -24,9 +24,9 @@ use tokio::time::Instant;
 use super::run_fixture::{EventRecord, ObservedEvent, setup};
 use crate::support::scratch::scratch_folder;
 
-/// What one attempt does.
+/// The outcome of one attempt.
 pub(super) struct ScriptedAttempt {
-    /// How long it takes before its first byte.
+    /// Delay before its first byte.
     delay: Duration,
     progress: Vec<StreamProgress>,
     result: Result<ModelReply, Box<Fault>>,
@@ -108,7 +108,7 @@ fn reply(content: Vec<Block>, stop_reason: &str) -> ModelReply {
 /// Answers attempt after attempt by its script, and asserts that every request is valid.
 pub(super) struct ScriptedTransport {
     attempts: Mutex<VecDeque<ScriptedAttempt>>,
-    /// When each attempt was made.
+    /// Time of each attempt.
     made: Mutex<Vec<Instant>>,
     /// The outcome of each renewal of a credential.
     renewal: Renewal,
@@ -237,9 +237,9 @@ impl StartedRun {
 /// A run that ended.
 pub(super) struct EndedRun {
     pub(super) outcome: RunOutcome,
-    /// How long it took, on its own clock.
+    /// Duration of the run by its own clock.
     pub(super) took: Duration,
-    /// When each attempt was made, from the start on.
+    /// Time of each attempt since the start of the run.
     pub(super) made: Vec<Duration>,
     pub(super) events: Vec<ObservedEvent>,
 }
@@ -249,7 +249,7 @@ impl EndedRun {
         self.events.iter().filter(|event| wanted(event)).count()
     }
 
-    /// How often a heartbeat said this.
+    /// The number of heartbeats with these words.
     pub(super) fn heartbeats(&self, words: &str) -> usize {
         self.count(|event| matches!(event, ObservedEvent::Heartbeat(what) if what == words))
     }

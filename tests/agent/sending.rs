@@ -54,8 +54,8 @@ async fn reply_content_outranks_its_stop_reason() {
     played.assert_no_warnings_or_repairs();
 }
 
-/// What is left when a reply never becomes complete: a failure that names the reason, the text as
-/// far as it came, and no tool call that might have been cut.
+/// The outcome if no reply becomes complete: a failure that names the reason, the text received so
+/// far, and no tool call that might have been cut.
 #[tokio::test]
 async fn text_without_a_completing_stop_reason_is_never_a_success() {
     for reason in ["tool_use", "other", "error", "content_filter", "cancelled"] {

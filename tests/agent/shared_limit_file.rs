@@ -11,7 +11,7 @@ use outlast::rehearsal::Scenario;
 use super::run_fixture::RunFixture;
 use crate::support::stopwatch::Stopwatch;
 
-/// How long such a file is waited for.
+/// Longest wait of a run for the file of shared rate limits.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Nothing that blocks gets its turn here, as on a disk that hangs.

@@ -1,4 +1,4 @@
-//! What a definition makes of a sub-agent: its prompt, tools, model, turns and rights.
+//! Effects of a definition on its sub-agent: its prompt, tools, model, turns and permissions.
 
 use outlast::agent::Delegation;
 use outlast::recovery::StopReason;

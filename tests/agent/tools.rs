@@ -1,4 +1,4 @@
-//! When tools start, in which company, and in which order their results go back.
+//! Start times of tools, tools that run in parallel, and the order of their results.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::lease::FileLeases;
 use super::run_fixture::{ObservedEvent, RunFixture, opening};
 
-/// How long something that must not happen is watched for.
+/// Time for which a test checks that something does not happen.
 const NEVER: Duration = Duration::from_millis(300);
 const SOON: Duration = Duration::from_secs(40);
 
@@ -207,7 +207,7 @@ async fn an_early_tool_runs_once_even_if_its_id_is_renamed() {
     played.assert_no_warnings_or_repairs();
 }
 
-/// What an early tool found for a reply that broke is thrown away with it.
+/// The result of a tool that started early is discarded with a reply that broke.
 #[tokio::test]
 async fn an_early_tool_result_of_a_broken_reply_is_discarded() {
     let scenario = Scenario::new()

@@ -21,11 +21,11 @@ pub(super) const FREE: [&str; 5] =
 /// Has one effect. A task whose folder has a pipe `bell` says so there, and then never ends.
 const EFFECT: &str = "echo x >> effects; if [ -p bell ]; then echo in > bell; sleep 600; fi";
 
-/// What a careful model does when the effect did not succeed for certain: its outcome is unknown, or
-/// the run was cut off before it began.
+/// The command of a careful model if the effect may be missing: its outcome is unknown, or the run
+/// was cut off before it began.
 const CHECK: &str = "[ -s effects ] || echo x >> effects; printf 'checked-%s' x";
 
-/// What a process printed, and its exit code.
+/// The output and exit code of a process.
 #[derive(Debug)]
 pub(super) struct Ended {
     pub(super) code: Option<i32>,
@@ -54,8 +54,8 @@ pub(super) fn of_task(number: usize) -> StepCondition {
     StepCondition { prompt: Some(format!("number {number}.")), ..StepCondition::default() }
 }
 
-/// What comes after the faults of `scenario`: each task has one effect, and then is done. The
-/// answers depend on the conversation only, so a task can be resumed anywhere.
+/// Adds the replies after the faults of `scenario`: each task has one effect and then is done. They
+/// depend on the conversation only, so a task can be resumed anywhere.
 pub(super) fn with_effects(scenario: Scenario) -> Scenario {
     const ALWAYS: u32 = 1_000_000;
     scenario
@@ -114,7 +114,7 @@ impl BatchFixture {
         self
     }
 
-    /// How often the effect of a task has happened.
+    /// The number of times that a task had its effect.
     pub(super) fn effects(&self, number: usize) -> usize {
         let text = fs::read_to_string(self.task(number).join("effects")).unwrap_or_default();
         text.lines().count()

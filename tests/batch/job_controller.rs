@@ -17,7 +17,7 @@ use crate::support::with_time_limit;
 /// Stands for `terminationGracePeriodSeconds`: a run ends within four seconds.
 const GRACE: Duration = Duration::from_secs(6);
 
-/// What happens to the first pod of an index from outside.
+/// A disruption of the first pod of an index from outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Disruption {
     /// The pod is evicted: SIGTERM, the grace period, SIGKILL.
@@ -28,14 +28,14 @@ pub(super) enum Disruption {
     NodeLoss,
 }
 
-/// How an index ended.
+/// The outcome of an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum IndexEnd {
     Succeeded,
     Failed,
 }
 
-/// What the policy decides about a failed pod.
+/// The decision of the pod failure policy about a failed pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PolicyDecision {
     Ignore,
@@ -47,7 +47,7 @@ pub(super) struct JobController<'a> {
     fixture: &'a BatchFixture,
     job: Value,
     volumes: BTreeMap<String, PathBuf>,
-    /// How many pods were started for each index.
+    /// The number of pods started for each index.
     pub(super) pods: BTreeMap<usize, u32>,
 }
 

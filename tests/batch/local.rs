@@ -35,7 +35,7 @@ fn children(parent: Pid) -> Vec<Pid> {
 
 const TASKS: usize = 24;
 
-/// How often to look whether processes have ended.
+/// Interval between two checks whether processes have ended.
 const POLL: Duration = Duration::from_millis(10);
 
 /// A fault for two tasks of three.

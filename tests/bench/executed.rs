@@ -30,7 +30,7 @@ pub(crate) struct ExecutedFunctions<'a> {
     sizes: HashMap<String, u64>,
     /// The bytes that breakpoints replace, by offset.
     replaced: HashMap<u64, u8>,
-    /// Where the program is in the memory of each thread that has reached a breakpoint.
+    /// Base address of the program in the memory of each thread that has reached a breakpoint.
     bases: HashMap<Pid, u64>,
     /// The symbols of the functions that were executed.
     symbols: BTreeSet<String>,
@@ -169,7 +169,7 @@ impl<'a> ExecutedFunctions<'a> {
         true
     }
 
-    /// Where the program is in a process. `None` if that executes another one.
+    /// The mapping of the program in a process. `None` if the process executes another program.
     fn mapped(&self, process: Pid) -> Option<Mapped> {
         let maps = fs::read_to_string(format!("/proc/{process}/maps")).ok()?;
         let (mut base, mut code) = (None, Vec::new());

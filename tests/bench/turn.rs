@@ -1,4 +1,4 @@
-//! What one turn costs, beside a bare loop that makes the same HTTP calls and spawns and nothing
+//! Cost of one turn, compared with a loop that makes the same HTTP calls and spawns and nothing
 //! else.
 //!
 //! `cargo bench --bench turn` prints process start to first request, the gap between the last
@@ -215,12 +215,11 @@ fn measure(spawn: Spawn, scratch: &Path, turns: usize) -> Measured {
     Measured { first_request, gaps: tape.gaps.clone(), processor_ms, memory: tape.memory }
 }
 
-/// What the server saw.
 #[derive(Default)]
 struct ServerTimings {
     served: usize,
     first: Option<Instant>,
-    /// When the last reply was out.
+    /// Time at which the last reply was written.
     replied: Option<Instant>,
     gaps: Vec<Duration>,
     memory: ResidentMemory,

@@ -19,7 +19,6 @@ pub(super) struct BinaryFixture {
     variables: Vec<(String, String)>,
 }
 
-/// What a process left behind.
 #[derive(Debug)]
 pub(super) struct ProcessResult {
     pub code: i32,

@@ -15,7 +15,7 @@ use crate::support::stopwatch::processor_time;
 
 const USER: &str = "home/.outlast/settings.json";
 
-/// What `outlast config` finds wrong, without the folders in front.
+/// The mistakes that `outlast config` reports, without the folders in front.
 fn mistakes(world: &BinaryFixture, flags: &[&str]) -> Vec<String> {
     let ended = world.run(&[&["config", "--json", "--"], flags].concat());
     let object: Value = serde_json::from_str(&ended.stdout).expect("an object");

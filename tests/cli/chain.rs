@@ -46,7 +46,7 @@ fn labels(settings: &Settings) -> Vec<&str> {
     settings.chain.links.iter().map(|link| link.label.as_str()).collect()
 }
 
-/// Where the link of this number is, and with what: base URL, credential, headers.
+/// Base URL, credential and headers of the link with this index.
 fn place(settings: &Settings, link: usize) -> (&str, &Credential, Vec<&str>) {
     let endpoint = &settings.chain.endpoints[settings.chain.links[link].endpoint];
     let headers = endpoint.extra_headers.iter().map(|(name, _)| name.as_str()).collect();

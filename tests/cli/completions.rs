@@ -16,7 +16,7 @@ const SESSION: &str = "01a214ae-dbea-706f-bb7f-c6703d2dbb22";
 /// Settings with one server.
 const SERVERS: &str = r#"{"mcpServers": {"tracker": {"command": "true"}}}"#;
 
-/// What is typed before the tab, and the last word after it.
+/// A line typed before the tab, and the last word that completes it.
 const LINES: [(&str, &str); 27] = [
     ("outlast doct", "doctor"),
     ("outlast sess", "sessions"),
@@ -85,7 +85,7 @@ impl User {
         command.output().expect("sh starts").status.success()
     }
 
-    /// What a shell prints that is given this program. `None`: it is not installed.
+    /// Output of a shell that executes this program. `None` if the shell is not installed.
     fn run(&self, shell: &str, args: &[&str]) -> Option<String> {
         if !self.has(shell) {
             return None;

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::binary_fixture::BinaryFixture;
 
-/// What every command line of these tests has.
+/// Flags of every command line of these tests.
 const ALWAYS: [&str; 4] = [
     "--agents",
     r#"{"one": {"description": "d", "prompt": "p"}, "two": {"description": "d", "prompt": "p"}}"#,
@@ -58,14 +58,14 @@ fn new() -> (Option<&'static str>, Terms) {
 /// A term, and what is said of it.
 struct Row {
     name: &'static str,
-    /// When the session starts.
+    /// Flags at the start of the session.
     flags: &'static [&'static str],
     file: Value,
     stored: Value,
-    /// When it is resumed: without an effect.
+    /// Settings at the resume that have no effect.
     other: Value,
     variables: &'static [(&'static str, &'static str)],
-    /// When it is resumed: with one.
+    /// Flags at the resume that have an effect.
     change: &'static [&'static str],
     now: Value,
 }
@@ -367,7 +367,7 @@ fn the_contract_table_has_every_term() {
     assert_eq!(terms, told);
 }
 
-/// What allows something is dropped, what forbids something stays, and so does everything else.
+/// In another folder, rules that allow are dropped; rules that deny and everything else stay.
 #[test]
 fn permissions_of_a_contract_count_only_in_their_own_folder() {
     let of = |name: &str, value: Value| (name.to_owned(), value);
@@ -453,7 +453,7 @@ fn managed_files_outrank_the_contract() {
     assert_eq!(names, ["model", "permissions.allow", "maxTurns"]);
 }
 
-/// What an alias stands for, and what that costs, is part of what was agreed.
+/// The model that an alias stands for and its price are part of the contract.
 #[test]
 fn a_stored_alias_keeps_the_model_it_resolved_to() {
     let flags = ["--model", "sonnet", "--price", "sonnet=1/2"];

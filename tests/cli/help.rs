@@ -21,7 +21,7 @@ fn help(topic: &[&str]) -> Result<String, String> {
     }
 }
 
-/// What the binary prints where standard output is no terminal.
+/// Output of the binary if standard output is not a terminal.
 fn printed(words: &[&str]) -> String {
     let ended = BinaryFixture::new().run(words);
     assert_eq!((ended.code, ended.stderr.as_str()), (0, ""), "{words:?}");
@@ -197,7 +197,7 @@ fn the_summary_fits_a_screen_and_leads_to_the_rest() {
     assert!(all.contains("[default: 15s]"), "{all}");
 }
 
-/// What a shell makes of the words after outlast.
+/// The words after `outlast` as a shell splits them.
 fn words(line: &str) -> Vec<String> {
     let script = format!("outlast() {{ printf '%s\\0' \"$@\"; }}\n{line}");
     let output = Command::new("bash").args(["-c", &script]).output().expect("a shell");
@@ -221,7 +221,7 @@ fn every_example_of_the_help_is_a_good_command_line() {
     }
 }
 
-/// What a terminal of this many rows and 60 columns shows.
+/// Output on a terminal of this many rows and 60 columns.
 fn on_terminal(words: &[&str], rows: u16, variables: &[(&str, &str)]) -> String {
     let size = Winsize { ws_row: rows, ws_col: 60, ws_xpixel: 0, ws_ypixel: 0 };
     let pty = openpty(&size, None).expect("a terminal");

@@ -39,7 +39,7 @@ async fn end(run: RunningProcess) -> FinishedProcess {
     with_time_limit("the end of a run", run.end()).await
 }
 
-/// What all files of a folder hold, but for the login.
+/// The contents of all files of a folder except the login.
 fn written(folder: &Path) -> Vec<String> {
     let mut texts = Vec::new();
     let mut folders = vec![folder.to_owned()];
@@ -307,7 +307,7 @@ async fn a_key_printed_by_a_helper_is_used_for_its_lifetime() {
     }
 }
 
-/// What was learned while the run went on is as secret as what was known before.
+/// Secrets learned during the run are redacted like those known before it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_renewed_login_and_a_printed_key_are_neither_printed_nor_kept() {
     let (tokens, folder) = login(-1).await;

@@ -162,7 +162,6 @@ async fn the_usual_variables_decide_on_colours() {
     assert!(!progress(&plain, &[]).await.contains('\u{1b}'));
 }
 
-/// What failed is in the last line, with its exit code.
 #[tokio::test]
 async fn the_last_line_of_a_failed_run_names_the_reason_and_the_exit_code() {
     let scenario = Scenario::new().tool("Bash", json!({ "command": "true" })).reply("Done.");

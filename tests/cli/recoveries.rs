@@ -1,4 +1,4 @@
-//! What a run tells of its recoveries: the same in its result, in its messages and on disk.
+//! Reports of recoveries: the result, the messages and the journal of a run agree.
 
 use std::fs;
 use std::path::Path;

@@ -36,7 +36,8 @@ const SIZES: &str = "how full the conversation gets depends on files that are no
 
 const CLOUDS: &str = "a recording is rehearsed at servers of the Messages API only";
 
-/// What a rehearsal of a recording has to have in common with the recorded run.
+/// The fields of a result that a rehearsal of a recording must have in common with the recorded
+/// run.
 pub(crate) fn outline(result: &Value) -> Value {
     json!({
         "exit_code": result["exit_code"],
@@ -205,8 +206,8 @@ async fn agents_of_a_rehearsal_have_the_turns_of_their_definitions() {
     }
 }
 
-/// What the service of the rehearsal must know of the recorded one: a paused reply is sent back until
-/// it is continued, and images are not in the rehearsal, so that it does not refuse them.
+/// The service of the rehearsal continues a paused reply only after it was sent back, and does not
+/// refuse images, because the rehearsal has none.
 #[tokio::test]
 async fn paused_replies_and_refused_images_are_rehearsed() {
     let paused = || Scenario::new().reply("So far.").stop_reason("pause_turn");

@@ -22,7 +22,7 @@ const RECORDED: &str = "01a20e18-6b69-7560-8d3b-ec0bb4115a82";
 /// The key of the runs.
 const KEY: &str = "test-key-0123456789";
 const ONE: &str = "5e551011-0000-4000-8000-000000000011";
-/// What a model, a user or a program may write.
+/// Text that a model, a user or a program may write.
 const HOSTILE: &str =
     "<script>alert(1)</script> | `rm` <b>&amp;\"' %0A::error::x \u{1} ]]> \u{202e} ${{ x }}";
 

@@ -29,7 +29,7 @@ impl Write for BufferWriter {
     }
 }
 
-/// What is written while `work` has hold of the pipe.
+/// The text written while `work` holds the pipe.
 pub(super) async fn written(work: impl FnOnce(PipeSender)) -> String {
     let paper = BufferWriter::default();
     let (out, drain) = pipe(paper.clone(), Arc::new(Redactor::default()), || {}).expect("a thread");

@@ -50,7 +50,7 @@ fn usage() -> Usage {
 const WEIGHED: Event =
     Event::Estimated(TokenEstimate { ceiling: 64_000, window: 200_000, ..TokenEstimate::FREE });
 
-/// What the machine makes of these events.
+/// The recoveries of the state machine for these events.
 fn recoveries(script: &[(u64, Event)]) -> RecoveryLog {
     let limits = Limits::default();
     let (mut run, mut chronicle) = (Run::new(7, &limits), RecoveryLog::default());

@@ -12,7 +12,7 @@ use super::results::{object, outcome};
 use super::settings::resolve;
 use crate::support::{RunBuilder, serve};
 
-/// What the model is told of the tool, for a schema given as a flag.
+/// The first request of a run with the schema as a flag.
 async fn first_request(trial: impl Fn(RunBuilder) -> RunBuilder) -> Value {
     let server = serve(Scenario::new().reply("No."));
     let trial = trial(RunBuilder::against(&server)).args(["--max-turns", "1", "Do it."]);

@@ -30,7 +30,7 @@ fn history(of: &FinishedProcess) -> SessionHistory {
     read_history(&file(of), HistoryContents::All).expect("it can be read")
 }
 
-/// What the turns and the payments beside them cost, in dollars.
+/// The cost of the turns and of the payments beside them, in dollars.
 fn cost_of_items(history: &SessionHistory) -> f64 {
     let costs = history.items.iter().filter_map(|item| {
         if let HistoryEvent::Turn(turn) = &item.event {

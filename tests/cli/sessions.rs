@@ -461,7 +461,7 @@ async fn control_characters_of_a_session_reach_no_terminal() {
     }
 }
 
-/// What a terminal of this width shows.
+/// Output on a terminal of this width.
 fn on_terminal(of: &FinishedProcess, args: &[&str], columns: u16) -> String {
     let size = Winsize { ws_row: 50, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
     let pty = openpty(&size, None).expect("a terminal");

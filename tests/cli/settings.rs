@@ -15,7 +15,7 @@ use outlast::recovery::{Money, Persistence};
 use super::binary_fixture::BinaryFixture;
 use super::managed::load_settings;
 
-/// What flags, variables and `~/.outlast/settings.json` come to.
+/// The settings that result from flags, variables and `~/.outlast/settings.json`.
 pub(crate) fn resolve(
     flags: &[&str],
     variables: &[(&str, &str)],
@@ -35,7 +35,7 @@ pub(crate) fn resolve(
         .map_err(|error| error.to_string().replace(&home, "HOME"))
 }
 
-/// What the models of the chain are called.
+/// The labels of the models of the chain.
 fn labels(settings: &Settings) -> Vec<&str> {
     settings.chain.links.iter().map(|link| link.label.as_str()).collect()
 }
@@ -232,7 +232,7 @@ fn the_run_ends_when_stop_hooks_reach_their_limit() {
 /// Reads a value of the settings.
 type Reading<T> = fn(&Settings) -> T;
 
-/// What other programs accept in their variables is no mistake.
+/// Values that the reference accepts in its variables are not mistakes.
 #[test]
 fn numbers_in_variables_of_the_reference_are_read_as_it_reads_them() {
     let minutes = Duration::from_mins;

@@ -59,7 +59,8 @@ fn stdin_is_awaited_where_it_is_meant_for_this_run() {
     }
 }
 
-/// What comes after how long; `None` for the end. Without an end, standard input stays open.
+/// A delay and the text that follows; `None` for the end. Without an end, standard input stays
+/// open.
 type Piece = (Duration, Option<&'static str>);
 
 /// The outcome, how long it took, and how many heartbeats there were.

@@ -1,4 +1,4 @@
-//! What the settings of a repository may do, and who may say so.
+//! Permitted settings of a repository, and the settings that can permit more.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -596,7 +596,7 @@ fn an_untrusted_rule_for_an_unknown_tool_is_reported_and_stops_nothing() {
 /// Makes something at a path.
 type Make = fn(&Path);
 
-/// What becomes of a repository whose settings file is made by `make`.
+/// The settings for a repository whose settings file is made by `make`: untrusted, and trusted.
 fn oddity(make: impl Fn(&Path)) -> (Settings, Result<Settings, String>) {
     let secret =
         r#"{"token-of-mine": "hush", "maxTurns": 0, "permissions": {"deny": ["WebFetch"]}}"#;

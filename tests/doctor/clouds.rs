@@ -1,4 +1,4 @@
-//! What the doctor says of clouds, in their own words.
+//! Reports of the doctor on clouds, in the words of their services.
 
 use outlast::doctor::checks::service;
 use outlast::doctor::facts::service::{ServiceAnswer, ServiceFacts, ServiceProbe};

@@ -1,4 +1,4 @@
-//! What the reference's users have in their home, their job's environment and their plugins.
+//! Home folders, environments of jobs and plugins that users of the reference have.
 
 use outlast::rehearsal::Scenario;
 use serde_json::{Value, json};

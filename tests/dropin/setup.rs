@@ -1,4 +1,4 @@
-//! What scripts ask of the set-up of a run, and plugins that lie on the disk.
+//! Set-up of a run by scripts, and plugins on the disk.
 
 use outlast::process::LandlockSupport;
 use outlast::rehearsal::{AfterLast, Scenario};

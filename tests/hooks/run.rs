@@ -50,7 +50,7 @@ impl HookFixture {
         Hooks::new(settings.handlers, environment)
     }
 
-    /// What hooks run in.
+    /// The environment of hooks.
     pub(super) fn environment(&self) -> HookEnvironment {
         HookEnvironment {
             session_id: "the-session".to_owned(),

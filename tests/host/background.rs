@@ -176,7 +176,8 @@ async fn no_command_outlives_the_session() {
     }
 }
 
-/// What a run without a host does: no further prompt can come.
+/// After the end of its input a host session waits for background commands like a run without a
+/// host.
 #[tokio::test]
 async fn once_input_has_ended_a_result_waits_for_commands() {
     let server = serve(starts(WAITS).delay(Duration::ZERO).reply("It is built."));

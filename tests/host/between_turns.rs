@@ -1,4 +1,4 @@
-//! What the turns of a host share, what `/clear` ends, and what changes in mid-turn.
+//! State that the turns of a host share, state that `/clear` ends, and changes during a turn.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};

@@ -32,7 +32,7 @@ fn reply(question: &Value, response: &Value) -> Value {
         "subtype": "success", "request_id": question["request_id"], "response": response } })
 }
 
-/// What the server made of the answer, as the model is told.
+/// The last request, in which the model reads the server's view of the answer.
 fn told(server: &RehearsalServer) -> String {
     server.requests().last().expect("a request").body["messages"].to_string().replace('\\', "")
 }

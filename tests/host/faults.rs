@@ -285,7 +285,7 @@ async fn host_mode_needs_its_output_format_and_no_prompt_on_the_command_line() {
     }
 }
 
-/// What the end of the input has cut off is not what is too long.
+/// A line that is cut off by the end of the input is not reported as too long.
 #[test]
 fn a_line_of_the_maximum_length_without_an_end_is_reported() {
     let read = |bytes: usize| {

@@ -1,4 +1,4 @@
-//! What programs read of a host's session: transcripts, copies of them, and exit codes.
+//! Transcripts of a host's session, copies of them, and exit codes, as other programs read them.
 
 use outlast::rehearsal::Scenario;
 use serde_json::{Value, json};

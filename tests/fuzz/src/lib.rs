@@ -1,4 +1,5 @@
-//! What the fuzz targets share: bytes read as choices, and folders that last as long as a process.
+//! Shared by the fuzz targets: bytes read as choices, and folders that are removed when the process
+//! ends.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;

@@ -10,7 +10,7 @@ use outlast::transcript::ToolCall;
 use outlast_fuzz::{Tape, toolbox};
 use serde_json::json;
 
-/// What no rule allows and one denies.
+/// The name of a program that no rule allows and one denies.
 const EVIL: &str = "zz";
 
 struct Judges {
