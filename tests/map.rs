@@ -45,7 +45,7 @@ fn declares(source: &str, name: &str) -> bool {
     })
 }
 
-/// What is wrong with the paths and items that a document names.
+/// The missing paths and items that a document names.
 fn broken_names(text: &str) -> Vec<String> {
     let mut broken = Vec::new();
     for path in quoted(text).into_iter().filter(|text| is_path(text)) {

@@ -14,9 +14,10 @@ use crate::support::programs::write_program;
 /// what they run is told. A program that is no file ends in `command_not_found_handle`.
 const BUILTINS: &str = "echo printf cd pwd true false : test [ type";
 
-/// What the process runs: it reads lines, each with a NUL at its end, and answers with the commands
-/// that each ran: the number of words, the words, and at the end 0, each with a NUL at its end. A stub
-/// succeeds if the number of its words is odd, so that both sides of `||` and `&&` run at times.
+/// The program of the process: it reads lines, each with a NUL at its end, and answers with the
+/// commands that each line ran: the number of words, the words, and at the end 0, each with a NUL
+/// at its end. A stub succeeds if the number of its words is odd, so that both sides of `||` and
+/// `&&` run at times.
 const DRIVER: &str = r#"
 exec 201<&0 200>&1 </dev/null >/dev/null 2>&1
 __run() { builtin printf '%s\0' "$#" "$@" >&200; builtin echo x; (($# % 2)); }

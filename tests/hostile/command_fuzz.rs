@@ -46,7 +46,7 @@ const REDIRECTIONS: [&str; 26] = [
     "<<'E'", "<<'E'", "<<-\"E\"", "<< \\E", "3<<'F'", "<<E",
 ];
 
-/// What may follow a line with a here-document.
+/// Texts that follow a line with a here-document.
 const BODIES: [&str; 12] = [
     "x\nE\n",
     "alpha\nE\n",
@@ -74,7 +74,7 @@ const TEXTS: [&str; 6] = [
 
 const OPERATORS: [&str; 10] = [";", "&&", "||", "|", "|&", "&", "\n", " # x\n", "\\\n&&", ";\n"];
 
-/// What is put in anywhere.
+/// Words that are inserted anywhere.
 #[rustfmt::skip]
 const DAMAGE: [&str; 84] = [
     "$(alpha)", "`alpha`", "$(", "`", ")", "\"", "'", "\\", "\\\n", "\n", "#", " #", ";", "&", "|",

@@ -390,7 +390,7 @@ fn text_that_a_shell_joins_or_expands_has_no_rule() {
     }
 }
 
-/// What runs beside a command that would have a rule is held as if there were none.
+/// A command of the same line as one with a rule is restricted as if there were no rule.
 #[tokio::test]
 async fn plain_lines_read_nothing_outside_although_a_part_has_a_rule() {
     let fixture = SandboxFixture::with(|settings: &mut ToolSettings, root| {

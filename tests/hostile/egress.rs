@@ -308,7 +308,7 @@ while time.time() < end:
         break
 "#;
 
-/// What is left of a command whose supervisor, job init process and outlast were killed at once has
+/// Processes of a command whose supervisor, job init process and outlast were killed at once have
 /// no sockets.
 #[tokio::test]
 async fn an_orphan_of_killed_supervisors_has_no_sockets() {

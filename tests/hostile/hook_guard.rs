@@ -30,7 +30,7 @@ fn guard() -> &'static str {
     rest.split_once("```").expect("its end").0
 }
 
-/// What a Python program makes of its input. It needs no package of the site.
+/// Output of a Python program for this input, without the packages of the site.
 fn run(program: &str, input: &Value) -> Output {
     let mut child = Command::new(python())
         .args(["-I", "-S", "-c", program])

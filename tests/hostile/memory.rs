@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::support::rotation::rotating_part;
 use crate::support::{FinishedProcess, RunBuilder, serve};
 
-/// What commands may take here: little, so that the tests are quick and safe.
+/// The memory limit of commands: low, so that the tests are quick and safe.
 const BOUND: &str = "96MiB";
 
 /// Takes 2 GiB, a little at a time so that it can be seen at it, in the words of Python.
@@ -79,7 +79,7 @@ fn trial(server: &str) -> RunBuilder {
     trial.args(["--allowedTools", "Bash", "--output-format", "stream-json", "--verbose"])
 }
 
-/// What the model was told, call by call.
+/// The result of each call.
 fn told(ended: &FinishedProcess) -> Vec<(String, Value)> {
     let frames = ended.frames();
     let results = frames.iter().filter(|frame| frame["type"] == "user");

@@ -18,7 +18,7 @@ fn nested(open: &str, close: &str, depth: usize) -> String {
     open.repeat(depth) + &close.repeat(depth)
 }
 
-/// What the model was told of its calls, in their order.
+/// The results of the calls, in their order.
 fn told(request: &ReceivedRequest) -> Vec<Value> {
     let messages = request.body["messages"].as_array().cloned().unwrap_or_default();
     let blocks = messages.iter().filter_map(|message| message["content"].as_array()).flatten();

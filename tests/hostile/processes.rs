@@ -76,7 +76,7 @@ impl Bystander {
         Self(child.expect("cat is installed"))
     }
 
-    /// What others can change of it.
+    /// The properties that other processes can change.
     fn state(&self) -> String {
         let read = |name: &str| fs::read_to_string(format!("/proc/{}/{name}", self.0.id()));
         let stat = read("stat").expect("it runs");

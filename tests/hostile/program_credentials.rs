@@ -86,7 +86,7 @@ fn shown(ended: &FinishedProcess) -> String {
     results(ended).concat()
 }
 
-/// What the model was told, call by call.
+/// The result of each call.
 fn results(ended: &FinishedProcess) -> Vec<String> {
     let frames = ended.frames();
     let contents = frames.iter().map(|frame| &frame["message"]["content"]);

@@ -11,8 +11,8 @@ use crate::support::rotation::rotating_part;
 use crate::tools::bench::{call, text};
 use crate::tools::sandbox::{SandboxFixture, singled_out};
 
-/// What is started by another program: it leaves a mark in the work tree, which is allowed, and
-/// then tries what is not.
+/// A program that another program starts: it leaves a mark in the work tree, which is allowed, and
+/// then tries forbidden actions.
 const ATTACK: &str = r#"#!/bin/sh
 : > "$ROOT/work/ran"
 echo gone > "$ROOT/outside/file"

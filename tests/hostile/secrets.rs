@@ -161,7 +161,7 @@ fn stdout_frames(ended: &FinishedProcess, format: &str) -> Vec<Value> {
     if format == "text" { Vec::new() } else { ended.frames() }
 }
 
-/// What the pieces of a stream come to.
+/// The joined pieces of a stream.
 fn deltas(frames: &[Value]) -> String {
     let deltas = || frames.iter().map(|frame| &frame["event"]["delta"]);
     let joined =

@@ -305,8 +305,8 @@ async fn a_hidden_file_is_read_by_no_command_without_a_rule() {
     }
 }
 
-/// What a program tries that git runs because a checkout says so. Each line prints `FAILED` if it
-/// was stopped.
+/// Attempts of a program that git runs because a checkout says so. Each line prints `FAILED` if the
+/// attempt was stopped.
 const ATTEMPTS: &str = r#"#!/usr/bin/python3
 import ctypes, os, resource, socket, sys
 root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -385,8 +385,8 @@ async fn what_runs_without_a_rule_changes_nothing_and_reaches_nothing() {
     assert!(!work.join("written").exists());
 }
 
-/// What a command line changes, it changes by programs of the list only: nothing else in it can write
-/// to the folders that are open to it.
+/// Only the listed programs of a command line change files: nothing else in it can write to the
+/// folders that are open to it.
 #[test]
 fn a_command_line_that_changes_files_does_nothing_else() {
     let bench = bench(PermissionMode::AcceptEdits);
@@ -483,7 +483,7 @@ async fn what_is_hidden_stays_hidden_when_files_are_changed() {
     }
 }
 
-/// What is shut must not shut out what the list is for.
+/// Programs of the list can read the files that their command names, whatever is denied.
 #[tokio::test]
 async fn files_that_a_command_names_are_read() {
     for deny in [vec![], vec!["Read(**/.env)".to_owned()]] {

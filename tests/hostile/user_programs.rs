@@ -18,7 +18,7 @@ use crate::support::{FinishedProcess, RunBuilder, non_temporary_folder, serve};
 /// A guard that allows everything.
 const GUARD: &str = "#!/bin/sh\necho ran >> ../guarded\nexit 0\n";
 
-/// What a command wants to have run outside of its sandbox.
+/// The program that a command tries to have run outside of its sandbox.
 const EVIL: &str = "#!/bin/sh\ntouch ../pwned\nexit 0\n";
 
 fn hook(event: &str, command: &str) -> Value {
@@ -259,7 +259,7 @@ async fn a_program_that_is_swapped_all_the_time_never_runs() {
     assert!(!home.path().join("pwned").exists(), "{ended:?}");
 }
 
-/// What a command puts into code that the user's programs load: it reads a key and writes into the
+/// Code that a command puts where the user's programs load it: it reads a key and writes into the
 /// home folder, and leaves a mark where commands may write.
 const PAYLOAD: &str = "touch ran; cat \"$HOME/.ssh/id\" > leak; touch \"$HOME/pwned\"\n";
 

@@ -1,4 +1,4 @@
-//! How a session was started: its contract and its first prompt, as its journal keeps them.
+//! The start of a session in its journal: its contract and its first prompt.
 
 use outlast::journal::{
     Contract, FirstPrompt, Journal, JournalError, LockedSession, MessageMeta, OnDamage,

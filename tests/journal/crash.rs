@@ -20,8 +20,8 @@ fn place(folder: &Path) -> SessionFolder {
     SessionFolder::new(&folder.join("config"), folder)
 }
 
-/// What the next test runs in a process of its own: turns without end, each with one effect that
-/// must not happen twice.
+/// The child process of the next test: turns without end, each with one effect that must not happen
+/// twice.
 #[test]
 fn child_that_writes() {
     let Some(folder) = std::env::var_os(FOLDER) else { return };

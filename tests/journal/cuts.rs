@@ -34,13 +34,13 @@ enum Scripted {
     Output,
 }
 
-/// What a model says and what its answers have to pass.
+/// The replies of a model, and the checks that its answers have to pass.
 #[derive(Debug)]
 struct Story {
     replies: Vec<Scripted>,
-    /// How often the Stop hooks object.
+    /// Number of objections by Stop hooks.
     objections: usize,
-    /// How often the command of `--require` fails.
+    /// Number of failures of the command of `--require`.
     failures: usize,
     limits: Limits,
 }
@@ -84,7 +84,7 @@ impl Story {
         Self { replies, objections, failures, limits }
     }
 
-    /// What the model says to a conversation, which is all that it knows.
+    /// The reply of the model, which knows only the conversation.
     fn reply(&self, messages: &[Message]) -> ModelReply {
         let number = position(messages);
         let usual = if self.limits.structured { Scripted::Output } else { Scripted::Answer };
@@ -137,14 +137,15 @@ fn count(messages: &[Message], nudges: &[Nudge]) -> usize {
     texts(messages, Role::User).filter(is_one).count()
 }
 
-/// How many replies of the story a conversation has. Of a reply that only thinks, the nudge tells.
+/// The number of replies of the story in a conversation. A reply of thinking only is counted by its
+/// nudge.
 fn position(messages: &[Message]) -> usize {
     let said = texts(messages, Role::Assistant)
         .filter(|text| text.starts_with('<') && !text.starts_with("<more>"));
     said.count() + count(messages, &[Nudge::Continue(CutKind::Thinking)])
 }
 
-/// How the work of a process ends early, other than by a kill.
+/// An early end of a process, other than by a kill.
 #[derive(Clone, Copy, Debug)]
 enum Fate {
     None,
@@ -156,7 +157,7 @@ enum Fate {
     Turns(u32),
 }
 
-/// What a user reads of a run.
+/// The output of a run for its user.
 #[derive(Clone, Debug, PartialEq)]
 struct Printed {
     reason: StopReason,

@@ -280,7 +280,8 @@ fn a_prompt_continues_with_its_state_in_a_file_that_cannot_be_written() {
     assert_eq!(lost.recorded().tools().calls, 1);
 }
 
-/// What one killed process cannot leave is damage, also at the end of the file or in all of it.
+/// A change that a killed process cannot cause is damage, also at the end of the file or in all of
+/// it.
 #[test]
 fn more_than_a_torn_end_is_damage() {
     let sandbox = Sandbox::new();

@@ -40,7 +40,7 @@ fn a_disabled_journal_accepts_records_and_stores_nothing() {
     }
 }
 
-/// What the next test runs in a process of its own, whose files may not grow past 16 KiB.
+/// The child process of the next test, whose files may not grow past 16 KiB.
 #[test]
 fn child_on_a_full_disk() {
     let Some(folder) = std::env::var_os(FOLDER) else { return };

@@ -1,4 +1,4 @@
-//! What the records of a prompt add up to: the texts that make its answer.
+//! The texts that make the answer of a prompt, computed from its records.
 
 use outlast::journal::{
     BackgroundChanges, CarryOver, Contract, Denial, FailedCheck, FirstPrompt, Journal,

@@ -70,7 +70,7 @@ impl RecordedRun {
     }
 }
 
-/// What is recorded of recoveries in a session's file, in order.
+/// The records of recoveries in a session's file, in order.
 fn recorded(bytes: &[u8]) -> Vec<Value> {
     let lines = bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
     let values = lines.map(|line| serde_json::from_slice::<Value>(line).expect("JSON"));
@@ -208,7 +208,7 @@ fn reworded(line: &str) -> String {
     format!(r#"{body},"crc":"{crc:08x}"}}"#)
 }
 
-/// What the loop detector saw before a crash still counts after it, for the same prompt.
+/// The memory of the loop detector survives a crash during a prompt.
 #[test]
 fn the_memory_of_the_loop_detector_and_learned_windows_come_back() {
     let sandbox = Sandbox::new();

@@ -1,4 +1,4 @@
-//! What comes back of a session is what was written.
+//! A restored session equals the recorded one.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! Where sessions lie, and who may read them.
+//! Paths of session files, and their permissions.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, FileTimes};

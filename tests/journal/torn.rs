@@ -27,7 +27,8 @@ fn recorded(sandbox: &Sandbox) -> Vec<u8> {
     sandbox.bytes(&id)
 }
 
-/// Where nothing is torn: after each line, but for those of a reply that has more of them.
+/// Offsets of the ends of complete records: after each line, except within a reply that has
+/// several.
 fn ends_of_records(bytes: &[u8]) -> Vec<usize> {
     let mut ends = vec![0];
     let mut at = 0;

@@ -45,7 +45,7 @@ fn command_lines(markdown: &str, info: &str) -> Vec<String> {
     lines.filter(|line| line.contains("outlast ")).map(str::to_owned).collect()
 }
 
-/// What a shell makes of the words of outlast in a command line.
+/// The words of outlast in a command line, as a shell splits them.
 fn words(line: &str) -> Vec<String> {
     let script = format!("outlast() {{ printf '%s\\0' \"$@\"; }}\n{line}");
     let output =

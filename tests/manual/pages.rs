@@ -95,7 +95,7 @@ fn the_first_screen_of_the_readme_has_both_commands() {
     }
 }
 
-/// Where there is a formatter, it has nothing to object.
+/// Checked only if `groff` is installed.
 #[test]
 fn the_formatter_of_man_pages_warns_of_nothing() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("man");

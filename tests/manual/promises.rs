@@ -1,5 +1,4 @@
-//! What the manual says of flags, variables, failures and exit codes is held against the
-//! program's own tables.
+//! Compares the manual on flags, variables, failures and exit codes with the program's own tables.
 
 use std::collections::BTreeSet;
 

@@ -197,7 +197,7 @@ fn plain(line: &[Inline]) -> String {
     line.iter().map(text).collect()
 }
 
-/// What a page comes to, without its first lines.
+/// A converted page without its first lines.
 #[cfg(test)]
 fn body(markdown: &str) -> String {
     let page = page(&format!("# name(7): about\n\n{markdown}"));

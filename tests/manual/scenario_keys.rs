@@ -13,7 +13,7 @@ pub(super) fn tables(schema: &Value) -> String {
 
 struct KeyManual<'a> {
     schema: &'a Value,
-    /// What has several places in a file is described at the first one.
+    /// Tables that were described already: each is described only at its first place in a file.
     described: Vec<&'a Value>,
     tables: Vec<String>,
 }

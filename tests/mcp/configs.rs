@@ -1,4 +1,4 @@
-//! How servers are described.
+//! Definitions of servers.
 
 use std::time::Duration;
 

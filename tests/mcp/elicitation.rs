@@ -32,7 +32,7 @@ async fn asked_by(
     (McpFixture { servers, folder }.ready().await, host)
 }
 
-/// What the server was answered.
+/// The answer that the server received.
 async fn answered(bench: &McpFixture, question: &str) -> Value {
     serde_json::from_str(&words(&bench.call("ask", question).await)).expect("JSON")
 }

@@ -1,5 +1,5 @@
-//! What servers offer to a run: prompts, tools that they add, and what is said where a server does not
-//! come up or is left out.
+//! Prompts and added tools of servers, and warnings about servers that do not start or are left
+//! out.
 
 use std::time::Duration;
 

@@ -36,7 +36,7 @@ pub(super) fn calls(tool: &str, text: &str) -> Scenario {
     Scenario::new().tool(&name, json!({ "text": text })).reply("Done.")
 }
 
-/// What the model was told last, as text.
+/// The last request to the model, as text.
 pub(super) fn told(server: &RehearsalServer) -> String {
     let body = server.requests().last().map(|request| request.body.clone()).unwrap_or_default();
     body["messages"].as_array().and_then(|all| all.last()).map(Value::to_string).unwrap_or_default()

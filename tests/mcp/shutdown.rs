@@ -12,7 +12,7 @@ use super::{python, script};
 use crate::support::stopwatch::Stopwatch;
 use crate::support::{RunBuilder, RunningProcess, is_alive, serve, with_time_limit};
 
-/// What the servers are at.
+/// The state of the servers at the shutdown.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Phase {
     Calling,
@@ -46,7 +46,7 @@ impl Phase {
         scenario.reply("Done.").delay(Duration::from_mins(10))
     }
 
-    /// What its log says once it is reached, and how often.
+    /// The words in the log that show that the phase is reached, and their number.
     fn sign(self) -> (&'static str, usize) {
         match self {
             Self::Calling => ("call hang", 1),

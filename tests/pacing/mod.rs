@@ -14,7 +14,7 @@ use proptest::prelude::*;
 #[expect(clippy::struct_excessive_bools, reason = "each is so or not, whatever the others")]
 struct Service {
     limit: u64,
-    /// How long a window is, in milliseconds.
+    /// Length of a window, in milliseconds.
     length: u64,
     /// Whether room comes back bit by bit, and not at the end of the window.
     trickles: bool,
@@ -43,7 +43,7 @@ const WINDOW: Service = Service {
     starts: 50,
 };
 
-/// What is left of it, in thousandths of a request.
+/// The rest of the limit, in thousandths of a request.
 struct SimulatedLimit {
     service: Service,
     left: u64,
@@ -90,7 +90,7 @@ enum Step {
 struct Outcome {
     requests: u64,
     refusals: u64,
-    /// When each run had all that it wanted.
+    /// Time at which each run had all its answers.
     ends: Vec<u64>,
     /// The longest that a request had to wait from when it was first wanted.
     longest: u64,
@@ -106,7 +106,7 @@ impl TestRng {
     }
 }
 
-/// What `runs` runs of `turns` requests each do, together or each by itself. All start at once.
+/// Simulates `runs` runs of `turns` requests each, together or each by itself. All start at once.
 fn simulate(service: Service, runs: usize, turns: u64, share: bool, seed: u64) -> Outcome {
     let mut meter = SimulatedLimit { service, left: service.limit * 1_000, at: 1 };
     let (mut pace, mut dice) = (SharedRateLimit::default(), TestRng(seed));

@@ -226,8 +226,8 @@ fn fits(run: Run, event: Event) -> bool {
     }
 }
 
-/// When an event happens: at once, except that a wait ends when the next probe is due, or else at
-/// the end.
+/// Time of an event: at once, except that a wait ends when the next probe is due, or else at the
+/// end.
 fn when(run: Run, event: Event) -> Moment {
     match run.phase {
         Phase::Pausing { until, probe_at, .. } if event == Event::WaitEnded => {
@@ -490,7 +490,7 @@ fn agrees(step: &Transition, limits: &Limits) -> bool {
     }
 }
 
-/// How an event ends any run, if it does.
+/// The stop reason of events that end any run.
 fn ends_as(run: Run, event: Event) -> Option<StopReason> {
     match event {
         Event::InternalError => Some(StopReason::InternalError),
@@ -535,7 +535,7 @@ fn ends_as(run: Run, event: Event) -> Option<StopReason> {
     }
 }
 
-/// What holds of every single step.
+/// Checks the invariants of every single step.
 fn check(run: Run, step: &Transition, limits: &Limits) {
     let next = step.next;
     let agree = agrees(step, limits);

@@ -33,7 +33,7 @@ fn unrolled(text: &str) -> Vec<String> {
     lines
 }
 
-/// What an agent would tell the detector of one call.
+/// The record of one call for the loop detector.
 fn parse_call(line: &str) -> ToolCallRecord {
     let line = line.trim_start_matches('+');
     let (failed, line) = match line.strip_prefix('!') {
@@ -70,7 +70,7 @@ fn batches(text: &str) -> Vec<Vec<ToolCallRecord>> {
     batches
 }
 
-/// Where the model is told and where the run ends, as replies counted from 1.
+/// The replies, counted from 1, after which the model is told and the run ends.
 #[derive(Debug, Default, PartialEq)]
 struct Verdict {
     told: Vec<usize>,

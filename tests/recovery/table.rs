@@ -20,7 +20,7 @@ const POOR: Budgets = Budgets { turns: Some(0), switches: 0, ..NOTHING };
 const TRIED_AGAIN: PreferredModel =
     PreferredModel { fallback_from: Some(1), not_before: Moment::from_millis(0), retry_at: None };
 
-/// What differs about the run.
+/// A change to the run before the failure.
 type Change = fn(Run) -> Run;
 
 /// As many overloads in a row.

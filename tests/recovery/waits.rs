@@ -1,4 +1,4 @@
-//! How long every wait is, to the millisecond.
+//! The length of every wait, to the millisecond.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -162,7 +162,7 @@ fn every_failure_class_alone_ends_within_its_budgets() {
     }
 }
 
-/// How many requests a run makes whose every call fails.
+/// The number of requests of a run in which every call fails.
 fn fail_for_ever(seed: u64, rules: &Limits, fail: impl Fn(u64) -> Failure) -> usize {
     let (mut run, mut at, mut dice) = (Run::new(seed, rules), Moment::default(), seed);
     let (mut attempts, mut event) = (0, Event::Begin);

@@ -22,7 +22,7 @@ fn logins(change: impl FnOnce(&mut TokenRules)) -> Scenario {
     Scenario::new().reply("In.").after(AfterLast::RepeatLast).rules(rules)
 }
 
-/// What comes of a request with this token.
+/// Status and body of the response to a request with this token.
 async fn request(server: &RehearsalServer, token: &str) -> (u16, Value) {
     let response = respond_to(server, &ask(), &[&format!("authorization: Bearer {token}")]).await;
     let message = match response.status {

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 /// Far beyond what any of these tests needs.
 pub(super) const PATIENCE: Duration = Duration::from_mins(4);
 
-/// How a connection ended.
+/// The end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     /// In an orderly way.

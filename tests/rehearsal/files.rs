@@ -284,7 +284,7 @@ fn add_keys(schema: &Value, keys: &mut Vec<String>) {
     }
 }
 
-/// What is wrong, and where it is said to be.
+/// Invalid scenarios, with the line and column of the error.
 const WRONG: &[(&str, usize, usize, &str)] = &[
     (
         "name = \"x\"\nsummary = 1\n",

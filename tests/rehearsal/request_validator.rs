@@ -50,7 +50,7 @@ fn result(id: &str) -> Value {
 
 type Twist = fn(&mut Value);
 
-/// What is changed, and what the referee says to it.
+/// Changes to a request, and the violation that each causes.
 const VIOLATIONS: &[(Twist, &str)] = &[
     (|body| *body = json!([1]), "not a JSON object"),
     (|body| without(body, "model"), "model: Field required"),

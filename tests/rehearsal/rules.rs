@@ -67,7 +67,7 @@ fn token_limit(tokens: u64) -> ServerRules {
     ServerRules { token_limit: NonZeroU64::new(tokens), ..ServerRules::default() }
 }
 
-/// What the server counts a request for.
+/// The number of tokens that the server counts for a request.
 async fn counted(body: &Value) -> u64 {
     let server = serve(token_limit(1_000_000));
     let usage = respond(&server, body).await.json()["usage"].clone();

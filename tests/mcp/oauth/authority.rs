@@ -17,7 +17,7 @@ use crate::support::with_time_limit;
 pub(super) const CLIENT_ID: &str = "outlast-tests";
 pub(super) const CLIENT_SECRET: &str = "client-secret-staple-battery-31";
 
-/// Where its metadata are, too, and right, though nothing leads there.
+/// Path of a valid copy of the metadata, to which nothing links.
 pub(super) const METADATA_PATH: &str = "/elsewhere/metadata";
 
 /// Both servers, on one port. Tokens are `access-token-N-…` and `refresh-token-N-…`; a refresh token

@@ -4,7 +4,7 @@ use outlast_core::recovery::{
     AvailableMitigations, CallPurpose, HistoryEdit, ReplyDisposition, Trim,
 };
 
-/// What stands in the window, in tokens.
+/// The contents of the context window, in tokens.
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is so or not, whatever the others")]
 pub(super) struct Conversation {
@@ -37,7 +37,7 @@ pub(super) struct Conversation {
     pub(super) cache_marks: bool,
     /// Counts every change, so that two requests are the same only if they are.
     pub(super) revision: u64,
-    /// How many tokens the next summary will take.
+    /// Size of the next summary, in tokens.
     pub(super) summary_size: u32,
 }
 
@@ -63,7 +63,7 @@ impl Conversation {
         }
     }
 
-    /// How long a request truly is.
+    /// The true size of a request, in tokens.
     pub(super) fn size(&self, purpose: CallPurpose) -> u32 {
         let whole = self.head + self.summary + self.old + self.recent + self.media;
         match purpose {
@@ -72,7 +72,7 @@ impl Conversation {
         }
     }
 
-    /// What could be taken out of a request.
+    /// The mitigations that are available for a request.
     pub(super) fn remedies(&self, purpose: CallPurpose) -> AvailableMitigations {
         let rounds = match purpose {
             CallPurpose::Reply => self.old > 0,

@@ -23,27 +23,27 @@ pub(super) struct Simulation {
     pub(super) limits: Limits,
     /// Since the process began.
     pub(super) now: Moment,
-    /// How long earlier processes lasted.
+    /// Duration of earlier processes.
     pub(super) lived: Duration,
     pub(super) ledger: Ledger,
     /// Whether every call costs all that it can, failed ones included.
     greedy: bool,
     pub(super) overload_ends: Moment,
-    /// How many milliseconds an overload lasts, and the calm after it.
+    /// Duration of an overload, and of the calm after it, in milliseconds.
     pub(super) flap: u64,
     pub(super) down_from: Moment,
     pub(super) down_with: ErrorClass,
     /// Whether the service has answered this process well.
     pub(super) endpoint_status: EndpointStatus,
     pub(super) key_ends: Moment,
-    /// How many tokens the window truly holds, and how many it is believed to.
+    /// The true size of the context window, and the size that the run believes, in tokens.
     pub(super) true_window: u32,
     window: u32,
     /// Whether the service counts the tokens of a request when asked to.
     counts: bool,
     /// Whether the service counts the output cap towards the window.
     pub(super) strict: bool,
-    /// How often the requirement is not met.
+    /// Number of times that the requirement is not met.
     unmet: u8,
     interrupted: Option<Moment>,
     /// The step at which the process is killed.

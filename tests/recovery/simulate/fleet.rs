@@ -15,23 +15,22 @@ use super::RandomSource;
 
 /// Model replies that each task needs.
 pub(super) const TURNS: u32 = 8;
-/// How many tasks share a host, and so its state of rate limits.
+/// Number of tasks that share a host, and so its state of rate limits.
 const TASKS_PER_HOST: usize = 20;
-/// How long the engine waits before it starts a task again that ended with exit code 75; doubled
-/// each time, up to the longest.
+/// Delay before the engine restarts a task that ended with exit code 75; doubled each time, up to
+/// the longest.
 const RESTART_DELAY: u64 = 10_000;
 const RESTART_DELAY_MAX: u64 = 360_000;
-/// How long it takes until a task of a lost node runs elsewhere: longer than the lease of its
-/// session.
+/// Delay before a task of a lost node runs elsewhere: longer than the lease of its session.
 const NODE_LOSS_DELAY: u64 = 60_000;
-/// When the outage begins, and how long it lasts.
+/// Begin and duration of the outage.
 const OUTAGE_BEGIN: u64 = 15 * MINUTE;
 pub(super) const OUTAGE: u64 = 60 * MINUTE;
 pub(super) const MINUTE: u64 = 60_000;
 /// The price of a reply, in cents.
 pub(super) const REPLY_CENTS: u64 = 2;
 
-/// What goes wrong.
+/// The trouble of a fleet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Trouble {
     Nothing,
@@ -49,7 +48,7 @@ pub(super) struct FleetFigures {
     pub(super) completed: usize,
     /// Tasks that ended, and that the engine must not start again.
     pub(super) failed: usize,
-    /// When the last task ended, in milliseconds.
+    /// End of the last task, in milliseconds.
     pub(super) makespan: u64,
     /// From the first start of each task to its end, sorted.
     pub(super) durations: Vec<u64>,
@@ -87,17 +86,17 @@ struct FleetTask {
     turns: u32,
     /// The slot that it runs in, if it runs.
     slot: Option<usize>,
-    /// When its process began: the clock of its run begins at zero.
+    /// Start of its process: the clock of its run begins at zero.
     began: u64,
     first_start: Option<u64>,
     /// Counts processes: what was scheduled for an earlier one is void.
     process: u32,
     refusals: u32,
-    /// When its node is lost.
+    /// Time of the loss of its node.
     lost_at: Option<u64>,
 }
 
-/// What is scheduled for a task.
+/// A scheduled event of a task.
 #[derive(Clone, Copy, Debug)]
 enum Due {
     /// It may run again, once a slot is free.
@@ -106,12 +105,12 @@ enum Due {
     NodeLoss,
 }
 
-/// What the runs of a host tell each other.
+/// State that the runs of a host share.
 #[derive(Clone, Default)]
 struct HostState {
     blocked_until: u64,
     probed_at: Option<u64>,
-    /// When the next waiting run may return, after a probe was answered.
+    /// Earliest return of the next waiting run, after a probe was answered.
     next_return: u64,
     is_back: bool,
 }
@@ -123,7 +122,7 @@ pub(super) struct Fleet {
     now: u64,
     tasks: Vec<FleetTask>,
     agenda: BinaryHeap<Reverse<(u64, u64, usize, u32)>>,
-    /// What is due, by the number of its entry in the agenda.
+    /// The scheduled events, by the number of their entry in the agenda.
     due: Vec<Due>,
     ready: VecDeque<usize>,
     free_slots: Vec<usize>,
@@ -360,7 +359,7 @@ impl Fleet {
         }
     }
 
-    /// What the engine makes of an exit code.
+    /// Ends or reschedules a task, as the engine does for this exit code.
     fn finish(&mut self, task: usize, code: u8) {
         self.leave_slot(task);
         let state = &mut self.tasks[task];

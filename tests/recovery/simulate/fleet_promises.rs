@@ -1,4 +1,4 @@
-//! What a fleet of tasks can rely on, whatever goes wrong, and the table of it in the manual.
+//! Guarantees for a fleet of tasks in every scenario, and their table in the manual.
 
 use std::fmt::Write as _;
 

@@ -17,7 +17,7 @@ use super::environment::Simulation;
 use super::refusals::{is_final, is_odd, is_shortage};
 use super::streams::Streams;
 
-/// What tells one request from another.
+/// The properties that distinguish requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sent {
     model_index: u8,
@@ -77,7 +77,7 @@ struct Answers {
     delivered: bool,
 }
 
-/// What a turn may do only so often.
+/// Counts of the actions that have a limit in each turn.
 #[derive(Default)]
 struct Counts {
     drains: u8,
@@ -111,9 +111,9 @@ struct Models {
 
 #[derive(Default)]
 struct Probes {
-    /// When the latest one began, sent or not.
+    /// Start of the latest one, sent or not.
     begun: Moment,
-    /// When the latest one began that was sent.
+    /// Start of the latest one that was sent.
     last: Option<Moment>,
     /// Calls ahead of the back-off since the last reply or change of model.
     early: u8,
@@ -578,7 +578,7 @@ impl Simulation {
         assert!(self.seen.compactions <= most, "seed {seed}: {} summaries", self.seen.compactions);
     }
 
-    /// What the model is told, and that it is told at all.
+    /// Checks that the model gets the nudges that it should, and no others.
     fn check_nudges(&self, step: &Transition) {
         let seed = self.seed;
         let goes_on = matches!(step.action, Action::Estimate { .. });

@@ -17,22 +17,22 @@ const SECOND: u64 = 1_000;
 const MINUTE: u64 = 60 * SECOND;
 /// The runs are at work when the service goes down: their first requests fail within a minute.
 const OUTAGE: u64 = 60 * MINUTE;
-/// What is counted as the load of an outage: the second half of it, when every ladder is at its
-/// cap.
+/// Begin of the part of an outage that counts as its load: the second half, when every backoff is
+/// at its cap.
 const COUNTED_FROM: u64 = 30 * MINUTE;
 /// From a request to its answer.
 const LATENCY: u64 = 400;
-/// What the clock that the runs of a host share says at the beginning.
+/// The first time on the clock that the runs of a host share.
 const BOOT: u64 = 100 * MINUTE;
 
 struct Client {
     run: Run,
     host: usize,
-    /// When its last real request failed.
+    /// Time at which its last real request failed.
     failed_at: u64,
 }
 
-/// What happens to a client.
+/// An event of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Happening {
     Event(Event),
@@ -45,7 +45,7 @@ struct Counts {
     /// By second.
     requests: BTreeMap<u64, u32>,
     probes: BTreeMap<u64, u32>,
-    /// When each client had its answer.
+    /// Time at which each client had its answer.
     answered: Vec<u64>,
 }
 
@@ -53,13 +53,13 @@ struct Fleet {
     limits: Limits,
     clients: Vec<Client>,
     hosts: Vec<SharedRateLimit>,
-    /// What comes next, with a number that keeps what happens at once in order.
+    /// The next events, with a number that keeps those of the same time in order.
     queue: BinaryHeap<Reverse<(u64, u64, usize)>>,
     happenings: Vec<Happening>,
     counts: Counts,
 }
 
-/// What a fleet did, in figures.
+/// The figures of a fleet.
 #[derive(Clone, Copy, Debug)]
 struct Figures {
     requests_a_minute: u32,

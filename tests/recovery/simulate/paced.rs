@@ -11,13 +11,13 @@ use super::RandomSource;
 
 const SECOND: u64 = 1_000;
 const MINUTE: u64 = 60 * SECOND;
-/// What the clock of the host says at the beginning.
+/// The first time on the clock of the host.
 const START: u64 = 100 * MINUTE;
 /// From a request to the headers of its answer, and to a refusal.
 const LATENCY: u64 = 300;
 const REFUSAL: u64 = 40;
 
-/// When the service refuses a request.
+/// The requests that the service refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Limit {
     /// So many requests a minute, all of them at once if need be.
@@ -28,7 +28,7 @@ enum Limit {
     FirstOfEachRun,
 }
 
-/// What is told of the window, or when to come back.
+/// The reported window, or the delay of a refusal.
 type Answer = Result<Option<HeaderLimits>, u64>;
 
 struct Service {
@@ -95,7 +95,7 @@ impl Service {
     }
 }
 
-/// What happens next to a client: a shell that starts one run after the other.
+/// The next event of a client: a shell that starts one run after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Next {
     Wants,

@@ -17,7 +17,7 @@ pub(super) struct Records {
     requests: u32,
     probes: u32,
     waited: Duration,
-    /// When the last step was taken, and whether it began or prolonged a pause.
+    /// Time of the last step, if that step began or prolonged a pause.
     paused: Option<Moment>,
     /// Whether something was done about a failure since the last whole reply.
     troubled: bool,

@@ -151,7 +151,7 @@ impl ServiceScenario {
         }
     }
 
-    /// What a round of tools adds to a window of `window` tokens.
+    /// The tokens that a round of tools adds to a window of `window` tokens.
     pub(super) fn growth(self, window: u32, dice: &mut RandomSource) -> u32 {
         match self {
             Self::Stuffed => dice.between(window / 2, window),
@@ -302,7 +302,7 @@ fn plain_rules(dice: &mut RandomSource) -> Limits {
 }
 
 impl Simulation {
-    /// What comes of a request.
+    /// The outcome of a request.
     pub(super) fn outcome(&mut self, ask: ModelCall) -> Event {
         if let Some(failed) = self.service_fault(ask).or_else(|| self.refusal(ask)) {
             let remedies = self.talk.remedies(ask.purpose);
@@ -317,7 +317,7 @@ impl Simulation {
         }
     }
 
-    /// What is wrong with the service when it is asked for one token.
+    /// The fault of the service for a request for one token.
     pub(super) fn probe_fault(&mut self, model_index: u8) -> Option<Failure> {
         self.service_fault(ModelCall {
             purpose: CallPurpose::Reply,
@@ -331,7 +331,7 @@ impl Simulation {
         })
     }
 
-    /// What is wrong with the service, whatever the request.
+    /// The fault of the service, whatever the request.
     fn service_fault(&mut self, ask: ModelCall) -> Option<Failure> {
         let wish = self.dice.roll(900);
         let overload = failure(ErrorClass::ServerOverload);
@@ -463,7 +463,7 @@ impl Simulation {
         }
     }
 
-    /// What is wrong with the request: too long, too large, or poisoned.
+    /// The fault of the request: too long, too large, or poisoned.
     fn refusal(&mut self, ask: ModelCall) -> Option<Failure> {
         let size = self.talk.size(ask.purpose);
         let room = if self.strict { ask.cap } else { 0 };
@@ -589,7 +589,7 @@ impl Simulation {
         }
     }
 
-    /// What a round of tools brings.
+    /// The results of a round of tools.
     pub(super) fn tool_results(&mut self) -> Event {
         let growth = self.day.growth(self.true_window, &mut self.dice);
         let folds = self.dice.one_in(3);

@@ -5,7 +5,7 @@ use outlast_core::recovery::{ConnectionChoice, ErrorClass, Failure, FailureStage
 /// Whether streams hold at the place that is asked.
 #[derive(Default)]
 pub(super) struct Streams {
-    /// How the last request was made.
+    /// Reply mode and connection of the last request.
     pub(super) asked: Option<(ReplyMode, ConnectionChoice)>,
     /// Broken streams in a row.
     torn: u8,

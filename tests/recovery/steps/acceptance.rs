@@ -408,7 +408,7 @@ fn a_looping_run_without_turns_left_ends_as_stalled() {
 
 // --- answers that stand -------------------------------------------------------------------------
 
-/// What follows a finished answer only because of the token budget takes nothing back.
+/// Replies that only the token budget requests after a finished answer do not undo it.
 #[test]
 fn a_finished_answer_stands_if_more_effort_fails() {
     let rules = turns(4, Limits { effort: Some(10_000), ..limits() });

@@ -113,7 +113,7 @@ fn the_preferred_model_is_asked_again_where_another_model_may_help() {
     }
 }
 
-/// What a fallback model cannot do, the preferred one may.
+/// The preferred model may still accept a request that a fallback model cannot answer.
 #[test]
 fn the_preferred_model_is_asked_again_after_unusable_replies_of_a_fallback_model() {
     let rules = chain(1);

@@ -1,4 +1,5 @@
-//! Where a prompt stands is told by its steps, and a process that takes it up does what is left.
+//! The state of a prompt follows from its steps, and a process that resumes it does the remaining
+//! work.
 
 use outlast_core::recovery::{
     Action, Attempts, Budgets, CutKind, Event, Fast, FastMode, Incomplete, LeftOff, Limits,
@@ -178,8 +179,8 @@ fn a_reopened_run_keeps_its_output_limit() {
 /// A way to continue a session, from its earlier limits.
 type Continuation = fn(Run, Option<&Limits>, &Limits) -> Run;
 
-/// What is limited for the session is not renewed by its prompts, or by resuming a prompt that
-/// ended without success, unless the user sets another limit.
+/// A limit of the session is not renewed by its prompts, or by resuming a prompt that ended without
+/// success, unless the user sets another limit.
 #[test]
 fn a_new_prompt_and_a_reopened_one_keep_what_the_session_has_used_up() {
     let budgets = Budgets { compactions: Some(1), ..Budgets::DEFAULT };

@@ -26,19 +26,19 @@ impl Story {
         self.then(TOOL_CALLS).then(TOOLS_DONE)
     }
 
-    /// How often this was the plan.
+    /// Number of steps with this plan.
     fn times(&self, plan: RecoveryPlan) -> usize {
         self.plans().into_iter().filter(|&told| told == plan).count()
     }
 
-    /// Why the run pauses.
+    /// The reason of the current pause.
     #[track_caller]
     fn pause(&self) -> Pause {
         let Phase::Pausing { why, .. } = self.run.phase else { panic!("{:?}", self.run.phase) };
         why
     }
 
-    /// How many milliseconds the whole of the pause takes.
+    /// Length of the whole pause, in milliseconds.
     #[track_caller]
     fn pause_millis(&self) -> u64 {
         let Phase::Pausing { until, .. } = self.run.phase else { panic!("{:?}", self.run.phase) };
