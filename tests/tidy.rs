@@ -135,7 +135,7 @@ fn ends_raw(chars: &[char], at: usize, hashes: usize) -> bool {
     chars[at + 1..].iter().take(hashes).filter(|&&one| one == '#').count() == hashes
 }
 
-/// How long the character literal is that starts here; 1 for a lifetime.
+/// Length of the character literal that starts here; 1 for a lifetime.
 fn char_length(chars: &[char], at: usize) -> usize {
     let closes = |offset: usize| chars.get(at + offset) == Some(&'\'');
     if chars.get(at + 1) == Some(&'\\') {
@@ -318,7 +318,7 @@ fn check_words(text: &str, lines: &[Line], faults: &mut Vec<(usize, String)>) {
     }
 }
 
-/// What is wrong with a file below `src`.
+/// The violations in a file below `src`.
 fn faults_in_source(path: &Path, text: &str) -> Vec<(usize, String)> {
     let (lines, mut faults) = (lines_of(text), Vec::new());
     check_length(text, SOURCE_LINES_MAX, &mut faults);
@@ -332,7 +332,7 @@ fn faults_in_source(path: &Path, text: &str) -> Vec<(usize, String)> {
     faults
 }
 
-/// What is wrong with a file below `tests`.
+/// The violations in a file below `tests`.
 fn faults_in_test(text: &str) -> Vec<(usize, String)> {
     let mut faults = Vec::new();
     check_length(text, TEST_LINES_MAX, &mut faults);

@@ -30,7 +30,7 @@ const SECRET_WORDS: [&str; 9] =
 /// or `HOME`; and a word of the variable's own name, which is not a secret
 /// (`SHOP_DB_PASSWORD=shop`).
 ///
-/// Where commands get only the variables that are passed by name (`Allowlist`), ordinary ones have
+/// If commands get only the variables that are passed by name (`Allowlist`), ordinary ones have
 /// to be passed, too, such as `NODE_ENV=production`. There, the name or the value has to look like
 /// a secret. `commands` is `None` if nothing is passed.
 pub fn secret_values(

@@ -40,7 +40,7 @@ pub(crate) fn serve(scenario: Scenario) -> RehearsalServer {
     RehearsalServer::start(scenario, ServerOptions::default()).expect("loopback has a free port")
 }
 
-/// What starts commands where the library runs in the test's own process.
+/// The supervisor of tests in which the library runs in the test's own process.
 pub(crate) fn supervisor() -> Supervisor {
     signals::hear_signals();
     Supervisor::with_binary(Path::new(env!("CARGO_BIN_EXE_outlast")))
@@ -179,7 +179,7 @@ impl RunBuilder {
 pub(crate) struct RunningProcess {
     pub(crate) child: Child,
     folder: TempDir,
-    /// What was read of standard error so far, and not forgotten.
+    /// The part of standard error that was read so far, and not forgotten.
     pub(crate) heard: String,
 }
 

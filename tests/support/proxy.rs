@@ -13,13 +13,13 @@ use super::wire::session_as;
 /// The only host whose certificate the proxy can forge.
 pub(crate) const HOST: &str = "model.test";
 
-/// How a proxy behaves.
+/// The behaviour of a proxy.
 pub(crate) struct ProxyBehavior {
     /// The `proxy-authorization` that it wants.
     pub(crate) wants: Option<&'static str>,
-    /// What it answers instead of the service.
+    /// The answer in place of the service's.
     pub(crate) answer: Vec<u8>,
-    /// What it answers to every request for a tunnel, instead of opening it.
+    /// The answer to every request for a tunnel, in place of opening it.
     pub(crate) refusal: Option<&'static str>,
     /// It holds every answer back until it is told to go on.
     pub(crate) hold: Option<Receiver<()>>,

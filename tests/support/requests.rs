@@ -1,4 +1,4 @@
-//! What a request to the model holds.
+//! Reads requests to the model.
 
 use outlast::rehearsal::ReceivedRequest;
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! What signals do in the test process, and so in what it starts.
+//! Signal dispositions of the test process, which the processes that it starts inherit.
 
 use std::sync::Once;
 

@@ -11,7 +11,7 @@ use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use tokio::time::Instant;
 
-/// How long the probe sleeps, and then how much it computes: little enough to slow nothing down.
+/// Sleep of the probe, and its computing time after each sleep: little enough to slow nothing down.
 const REST: Duration = Duration::from_millis(150);
 const WORK: Duration = Duration::from_millis(1);
 
@@ -21,13 +21,13 @@ pub(crate) struct Stopwatch {
     probe: Arc<Probe>,
 }
 
-/// What a thread sees of the machine that does a little work again and again.
+/// The load of the machine as seen by a thread that repeats a little work.
 #[derive(Debug)]
 struct Probe {
     begun: Instant,
-    /// What its work took of a processor's time, in microseconds.
+    /// Processor time of its work, in microseconds.
     work: AtomicU64,
-    /// What it had to wait for a processor beside, in microseconds.
+    /// Further time that it waited for a processor, in microseconds.
     lost: AtomicU64,
     /// Since the start, in microseconds: when it last went to sleep.
     round: AtomicU64,
@@ -46,7 +46,7 @@ impl Stopwatch {
         Self { probe }
     }
 
-    /// How many times longer than on a machine of its own a process takes now. At least 1.
+    /// The factor by which processes now run slower than on an idle machine. At least 1.
     pub(crate) fn slowness(&self) -> f64 {
         let Probe { work, lost, round, .. } = &*self.probe;
         let [work, lost, round] =
@@ -94,7 +94,7 @@ fn sample_load(probe: &Weak<Probe>) {
     }
 }
 
-/// What this thread had of a processor so far.
+/// Processor time of this thread so far.
 pub(crate) fn processor_time() -> Duration {
     let usage = getrusage(UsageWho::RUSAGE_THREAD).expect("Linux tells");
     let micros = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();

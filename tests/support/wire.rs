@@ -1,4 +1,4 @@
-//! What every server of the tests does: reads a request whole, and shows a certificate.
+//! Shared by the servers of the tests: reads a whole request, and shows a certificate.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

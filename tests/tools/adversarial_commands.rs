@@ -13,7 +13,7 @@ use crate::support::stopwatch::processor_time;
 /// For one command, where nothing is optimised and others use the processor too.
 const SOON: Duration = Duration::from_secs(2);
 
-/// What is more than the kernel takes as one argument is no valid call.
+/// Length of a valid command: the kernel rejects longer arguments.
 const VALID_LETTERS: usize = 120_000;
 
 const UNITS: &[&str] = &[

@@ -1,4 +1,4 @@
-//! What a command prints, how it ends, and where the next one starts.
+//! Output, exit and working directory of commands.
 
 use std::fs;
 use std::path::Path;

@@ -16,7 +16,7 @@ use crate::support::python::search_path;
 use crate::support::scratch::scratch_folder;
 use crate::support::supervisor;
 
-/// How long anything may take on a busy machine before a test gives up.
+/// Time limit of every wait on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(4);
 
 pub(crate) struct Bench {
@@ -106,7 +106,7 @@ pub(crate) fn call(name: &str, input: Value) -> ToolCall {
     ToolCall { id: "toolu_1".to_string(), name: name.to_string(), input }
 }
 
-/// What the model is shown.
+/// The text of a result, as the model reads it.
 pub(crate) fn text(outcome: &ToolOutcome) -> String {
     let texts = outcome.content.iter().map(|block| {
         let Block::Text { text } = block else { panic!("no text: {block:?}") };

@@ -1,4 +1,4 @@
-//! What commands see of the environment.
+//! Environment variables of commands.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::symlink;

@@ -477,8 +477,8 @@ async fn a_todo_list_is_kept_and_counted() {
     assert_eq!(outcome.detail["newTodos"][0]["status"], "completed");
 }
 
-/// What the model is told of each tool decides how it uses them, and a change of it makes the
-/// service's caches useless.
+/// The definitions decide how the model uses the tools, and a change of them makes the service's
+/// caches useless.
 #[test]
 fn definitions_of_the_tools_change_only_on_purpose() {
     let bench = Bench::with(|settings| settings.sandbox.mode = SandboxMode::Off);

@@ -17,7 +17,7 @@ use proptest::test_runner::TestRunner;
 
 use super::bench::{Bench, assert_fails_with, text};
 
-/// What the service takes for one picture, in bytes of base64.
+/// Largest picture that the service accepts, in bytes of base64.
 const ENCODED_MAX: usize = 5 << 20;
 
 const KINDS: [(ImageFormat, &str); 4] = [
@@ -53,7 +53,7 @@ struct Shown {
     media_type: String,
     data: Vec<u8>,
     encoded: usize,
-    /// What is said beside the picture.
+    /// The text beside the picture.
     remark: Option<String>,
 }
 

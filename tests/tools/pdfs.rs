@@ -67,7 +67,7 @@ fn sent(outcome: &ToolOutcome) -> (Vec<u8>, Option<String>) {
     (STANDARD.decode(source["data"].as_str().expect("base64")).expect("base64"), remark)
 }
 
-/// What each page says.
+/// The text of each page.
 fn words(data: &[u8]) -> Vec<String> {
     let document = Document::load_mem(data).expect("a sound document");
     let pages = document.get_pages();

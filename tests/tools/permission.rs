@@ -10,7 +10,7 @@ use super::bench::{Bench, call};
 
 use PermissionMode::{AcceptEdits, BypassPermissions, Default, DontAsk, Plan};
 
-/// What stands in which list.
+/// The permission rules of a case, by their list.
 #[derive(Clone, Copy, PartialEq)]
 enum Rules {
     None,

@@ -116,7 +116,7 @@ impl SandboxFixture {
     }
 }
 
-/// What is exposed beside what no sandbox of this kernel closes.
+/// The exposed items, without those that no sandbox of this kernel closes.
 pub(crate) fn singled_out(exposed: &[String]) -> Vec<&str> {
     let always = ["arguments of other processes", "System V shared memory", "POSIX shared memory"];
     let is_one = |text: &&str| !always.iter().any(|begin| text.starts_with(begin));

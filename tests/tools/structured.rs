@@ -31,7 +31,7 @@ async fn give(bench: &Bench, input: Value) -> outlast::tools::ToolOutcome {
     bench.run(STRUCTURED_OUTPUT, input).await
 }
 
-/// What the model is told the tool takes.
+/// The input schema that the tool offers to the model.
 fn offered(bench: &Bench) -> Value {
     let mut offered = bench.toolbox.definitions().iter();
     let tool = offered.find(|definition| definition.name == STRUCTURED_OUTPUT);

@@ -20,7 +20,7 @@ use super::bench::{Bench, assert_fails_with, call, text};
 use super::web_server::{Answer, Site, page, response};
 use crate::support::wire::session_as;
 
-/// How long a page may take here that is to come.
+/// Time limit for a page that arrives.
 pub(crate) const LONG: Duration = Duration::from_secs(50);
 /// And one that is not.
 const SHORT: Duration = Duration::from_secs(3);
@@ -412,7 +412,7 @@ async fn an_invalid_url_is_rejected_before_any_request() {
     }
 }
 
-/// What a bench with these rules says to a call.
+/// The decision of a bench with these rules about a call.
 fn admitted(url: &str, arrange: impl FnOnce(&mut ToolSettings)) -> Result<(), String> {
     let bench = Bench::with(|settings| {
         settings.web = Some(web(LONG, &[]));

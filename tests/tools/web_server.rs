@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 use crate::support::with_time_limit;
 
-/// What comes back.
+/// The response of the server.
 #[derive(Clone)]
 pub(crate) enum Answer {
     /// This, and then the end of the connection.

@@ -270,7 +270,7 @@ fn resident(pid: i32) -> u64 {
     kilobytes.unwrap_or_default() << 10
 }
 
-/// What a folder holds, in bytes.
+/// Size of a folder's contents, in bytes.
 fn size(folder: &Path) -> u64 {
     let Ok(entries) = fs::read_dir(folder) else { return 0 };
     let of = |entry: fs::DirEntry| match entry.file_type() {

@@ -22,7 +22,7 @@ const STRIDE: usize = 29;
 /// event is whole.
 const LAST_EVENT: usize = 64;
 
-/// How many bytes a stream of the reply has.
+/// Length of a stream of the reply, in bytes.
 async fn length() -> usize {
     let server = serve(reply(Scenario::new().empty()));
     let client =

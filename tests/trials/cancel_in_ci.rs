@@ -1,6 +1,6 @@
 //! Trials.
-//! How a CI system cancels a job: it signals only the step's shell. What it does is
-//! played here in its order, without its pauses.
+//! Cancelled jobs of a CI system: it signals only the step's shell. Its signals are sent here in
+//! their order, without its pauses.
 
 use std::process::Stdio;
 

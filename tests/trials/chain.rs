@@ -115,7 +115,6 @@ async fn a_switch_of_models_is_reported_once_with_its_reason() {
     }
 }
 
-/// What the flag says outranks the settings.
 #[tokio::test]
 async fn no_fallback_outranks_the_chain_of_the_settings() {
     for fall in two_falls() {
@@ -133,7 +132,7 @@ async fn no_fallback_outranks_the_chain_of_the_settings() {
     }
 }
 
-/// What is wrong with an address is wrong with every model there.
+/// An invalid address fails for every model there.
 #[tokio::test]
 async fn a_failing_address_is_left_only_for_another_one() {
     let fall = two_falls().last().expect("one of an address");

@@ -15,7 +15,7 @@ pub(super) async fn run(server: &RehearsalServer, args: &[&str]) -> FinishedProc
     RunBuilder::against(server).args(args).args(["Read it all."]).run().await
 }
 
-/// How many parts were read.
+/// Checks the number of parts that were read.
 #[track_caller]
 pub(super) fn assert_read(ended: &FinishedProcess, parts: u32) {
     let read = fs::read_to_string(ended.work().join("part")).expect("something was read");
@@ -35,7 +35,7 @@ pub(super) fn strategy(ended: &FinishedProcess, name: &str) -> u64 {
 
 // --- a true limit -----------------------------------------------------------------------------
 
-/// What was said beforehand is kept to from the start.
+/// A context window given by a flag limits the requests from the start.
 #[tokio::test]
 async fn a_known_context_window_is_never_exceeded() {
     let scenario = reading(Scenario::new().rules(window(60_000)), 14, 250).reply("All read.");

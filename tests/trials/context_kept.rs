@@ -97,7 +97,7 @@ async fn a_compaction_keeps_the_required_facts_in_the_next_request() {
     assert_eq!(texts(&messages(&last)[0]), root, "the root stays as it is, for the cache");
 }
 
-/// What the user said between two compactions is kept, and nothing nests.
+/// The second compaction keeps the prompts since the first, and summaries do not nest.
 #[tokio::test]
 async fn the_second_compaction_keeps_what_the_first_one_kept() {
     let server = serve(summing_up(
@@ -272,7 +272,7 @@ async fn a_signal_during_a_summary_ends_the_run_soon_and_the_session_goes_on() {
     goes_on(&server, ended, Restored::Whole).await;
 }
 
-/// What a resumed process begins with.
+/// The conversation at the start of a resumed process.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Restored {
     /// No summary was kept.

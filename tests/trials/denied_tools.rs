@@ -9,7 +9,7 @@ use crate::support::requests::blocks;
 use crate::support::stopwatch::Stopwatch;
 use crate::support::{RunBuilder, is_alive, serve};
 
-/// What the model was told of its calls, in their order.
+/// The results of the calls, in their order.
 fn told(request: &ReceivedRequest) -> Vec<String> {
     let results = blocks(request, "tool_result");
     results.iter().map(|result| result["content"].to_string()).collect()

@@ -231,7 +231,7 @@ async fn long_output_that_cannot_be_stored_is_still_shown_truncated() {
     assert!(told.contains("is left out") && told.contains("59999"), "the end is shown");
 }
 
-/// What is not to be kept does not stay behind in the folder for passing things.
+/// A run without session persistence leaves no output in the folder for temporary files.
 #[tokio::test]
 async fn long_output_of_a_run_without_persistence_is_removed() {
     let long = json!({ "command": "seq 1 60000; ls \"$TMPDIR\" > seen" });

@@ -12,7 +12,7 @@ use crate::support::{FinishedProcess, RunBuilder, non_temporary_folder, serve};
 
 const LIMITS: [&str; 4] = ["--max-budget-usd", "1", "--max-duration", "5m"];
 
-/// Where a program is started, and its home folder, in which there is nothing yet.
+/// Working directory of a program, and its home folder, which is empty.
 struct Place<'a> {
     cwd: &'a Path,
     home: &'a Path,

@@ -17,7 +17,7 @@ use super::timeouts::with;
 use crate::support::stopwatch::Stopwatch;
 use crate::support::{RunBuilder, RunningProcess, serve, with_time_limit};
 
-/// How long a process may live after its result.
+/// Longest time that a process may live after its result.
 const SOON: Duration = Duration::from_secs(5);
 
 fn pipe_at(path: &Path) {
@@ -161,7 +161,7 @@ async fn a_file_that_cannot_be_read_in_time_is_named() {
     assert_eq!(server.requests().len(), 0);
 }
 
-/// What a shell puts in the place of a file comes late, and is waited for.
+/// The pipe of a process substitution gets its text late; the run waits for it.
 #[tokio::test]
 async fn a_pipe_with_a_writer_is_read() {
     let server = serve(Scenario::new().reply("Done."));

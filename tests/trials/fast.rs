@@ -99,7 +99,7 @@ fn second_of_the_day() -> i64 {
     jiff::Timestamp::now().as_second().rem_euclid(DAY)
 }
 
-/// When speed is asked for again, as people are told.
+/// The end of the cooldown, in seconds of the day, as printed on standard error.
 fn fast_again(ended: &FinishedProcess) -> i64 {
     let (_, end) = ended.stderr.split_once("fast again after ").expect("it is told");
     let clock = end.lines().next().and_then(|end| end.rsplit(' ').next()).expect("a time");
@@ -212,7 +212,7 @@ async fn the_next_model_uses_fast_mode_if_available() {
     }
 }
 
-/// What is set aside for a request is what it can cost at its speed.
+/// The budget reserves the highest cost of a request at its speed.
 #[tokio::test]
 async fn a_budget_counts_the_price_of_fast_mode() {
     // Of these two, one charges twice as much for speed and one six times.

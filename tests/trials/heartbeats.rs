@@ -12,7 +12,7 @@ use super::timeouts::{
 use crate::support::stopwatch::Stopwatch;
 use crate::support::{FinishedProcess, RunBuilder, serve};
 
-/// How many seconds of these runs pass in one of the world: half a minute takes one.
+/// Seconds of these runs for each second of real time: half a minute takes one.
 const SCALE: f64 = 30.0;
 
 fn scaled(server: &RehearsalServer, format: &str) -> RunBuilder {

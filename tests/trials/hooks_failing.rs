@@ -16,7 +16,7 @@ use crate::support::{FifoSignal, RunBuilder, is_alive, serve, with_time_limit};
 /// More at once only makes them late.
 const SIDE_BY_SIDE: usize = 3;
 
-/// How long a run may take to end after the first signal.
+/// Longest time from the first signal to the end of a run.
 const SOON: Duration = Duration::from_secs(4);
 
 /// Those that come up in a run without sub-agents.
@@ -34,7 +34,7 @@ const EVENTS: [&str; 11] = [
     "Notification",
 ];
 
-/// How a hook can end: its name, what it does, and whether that is a failure of the hook.
+/// Ends of a hook: name, script, and whether the end is a failure of the hook.
 const ENDS: [(&str, &str, bool); 10] = [
     ("exit 0", "exit 0", false),
     ("exit 2", "echo no >&2; exit 2", false),
@@ -80,7 +80,7 @@ fn begin(server: &RehearsalServer, event: &str, hook: &Value) -> RunBuilder {
     trial.args(form).args(["--log-detail", "do it"])
 }
 
-/// How such a run ends: its code, if the hook has its way or fails.
+/// The exit code of a run whose hook prevents the event or fails.
 fn code(event: &str, prevents: bool) -> i32 {
     match (event, prevents) {
         ("StopFailure", _) => 1,

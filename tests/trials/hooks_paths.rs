@@ -40,7 +40,7 @@ async fn run(settings: &Value, calls: Vec<(&str, Value)>) -> FinishedProcess {
     ended
 }
 
-/// What each call was answered.
+/// The result of each call.
 fn results(ended: &FinishedProcess) -> Vec<String> {
     let frames = ended.frames().into_iter().filter(|frame| frame["type"] == "user");
     let blocks = frames

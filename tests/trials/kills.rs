@@ -21,12 +21,12 @@ use crate::support::{FinishedProcess, RunBuilder, RunningProcess, serve, with_ti
 
 const SESSION: &str = "5e551011-0000-4000-8000-00000000dead";
 const TURNS: usize = 7;
-/// How many tasks are carried through; `KILL_STORIES` in the environment asks for more.
+/// Number of tasks; the variable `KILL_STORIES` sets a higher one.
 const STORIES: u64 = 5;
-/// How often each may be killed at most.
+/// Most kills of each task.
 const KILLS: usize = 6;
 const AT_ONCE: usize = 4;
-/// What each reply costs: 1,000 tokens in and 100 out, at the usual model's prices.
+/// Cost of each reply: 1,000 tokens in and 100 out, at the usual model's prices.
 const PER_REPLY: f64 = 0.003;
 const SUMMARY: &str =
     "1. Task: do it, step by step. 2. State: some steps are done. 3. Next: go on.";
@@ -65,16 +65,16 @@ fn story() -> Scenario {
         .compactions(summaries.times(60))
 }
 
-/// When the process is killed.
+/// Time of a kill.
 #[derive(Clone, Copy, Debug)]
 enum Kill {
     /// After so many lines of its output.
     Frame(usize),
-    /// When the server has so many requests of it.
+    /// Once the server has this number of requests.
     Request(usize),
     /// By the command of this turn, between its effect and its end.
     Effect(usize),
-    /// When it enters this system call on its journal for the time of this number.
+    /// At its call of this number of this system call on its journal.
     Call(&'static str, usize),
 }
 
@@ -185,7 +185,7 @@ const COMMAND: [&str; 9] = [
     "Do it.",
 ];
 
-/// What shows that the trials were hard enough.
+/// Figures that show that the trials were hard enough.
 #[derive(Clone, Copy, Debug, Default)]
 struct Figures {
     kills: usize,
@@ -230,7 +230,7 @@ async fn carry_through(seed: u64, traced: bool) -> Figures {
     Figures { kills: kills.len(), summaries, unknown }
 }
 
-/// What the model was told of each of its calls, in all requests, by the effect's name.
+/// The results of each call in all requests, by the effect's name.
 fn told(server: &RehearsalServer) -> (BTreeMap<String, BTreeSet<String>>, BTreeSet<String>) {
     let (mut told, mut turns) = (BTreeMap::<String, BTreeSet<String>>::new(), BTreeSet::new());
     for request in server.requests() {

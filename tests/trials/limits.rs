@@ -18,7 +18,7 @@ use crate::support::wire::read_request;
 use crate::support::{FinishedProcess, RunBuilder, RunningProcess, serve, with_time_limit};
 
 const CROWD: usize = 32;
-/// How many replies each run needs.
+/// Number of replies that each run needs.
 const TURNS: usize = 6;
 /// Sixty requests in six seconds stand for sixty in a minute.
 const LIMIT: u64 = 60;
@@ -99,7 +99,7 @@ impl Service {
         }
     }
 
-    /// How many requests came, and how many of them were refused.
+    /// The numbers of requests, and of those that were refused.
     fn counts(&self) -> (u64, u64) {
         let meter = self.meter.lock().expect("no thread panics");
         (meter.requests, meter.refusals)
@@ -329,7 +329,7 @@ async fn goes_on_without(server: &RehearsalServer, shared: &Path, why: &str) {
     }
 }
 
-/// What stops while it holds the lock keeps it.
+/// A process that is stopped while it holds the lock keeps it.
 #[tokio::test]
 async fn a_stale_lock_blocks_no_run() {
     let server = serve(

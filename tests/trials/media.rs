@@ -17,7 +17,7 @@ async fn look(trial: RunBuilder) -> FinishedProcess {
     trial.args(["Look at it."]).run().await
 }
 
-/// What a session brings along is healed as well, and stays healed.
+/// A rejected block of a resumed session is repaired in its journal.
 #[tokio::test]
 async fn a_session_with_a_rejected_block_is_repaired_permanently() {
     let clean = serve(read(Scenario::new(), "odd.txt").reply("Read."));
@@ -100,7 +100,7 @@ async fn thinking_of_another_model_or_account_is_dropped_as_a_whole() {
     assert_eq!(strategy(&ended, "block_repair_retry"), 1);
 }
 
-/// What was signed was signed over a conversation that is no longer this one.
+/// The signature of a thinking block is invalid after the conversation before it has changed.
 #[tokio::test]
 async fn a_compaction_drops_all_thinking_and_keeps_what_comes_after() {
     for (model, budget) in [("claude-sonnet-5-5", false), ("claude-sonnet-4-5", true)] {

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use super::outcomes::agrees;
 use crate::support::{FifoSignal, RunBuilder, serve};
 
-/// What the run is told, and how it ends.
+/// A scenario, and the outcome of its run.
 struct End {
     scenario: fn() -> Scenario,
     flags: &'static [&'static str],

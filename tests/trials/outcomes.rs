@@ -11,7 +11,7 @@ use tokio::net::TcpSocket;
 use crate::support::wire::dead_end;
 use crate::support::{FinishedProcess, RunBuilder, serve};
 
-/// Where a run is sent.
+/// The service of a run.
 enum Service {
     Scripted(RehearsalServer),
     Elsewhere(String),
@@ -38,7 +38,7 @@ struct Failure {
     status: Option<u16>,
     /// With `--max-retries 2`.
     requests: usize,
-    /// What a person must be told.
+    /// The explanation on standard error.
     says: &'static str,
 }
 

@@ -224,7 +224,7 @@ fn is_unread(writer: &PipeWriter) {
     assert_eq!(poll(&mut polled, minute), Ok(1), "the reader is gone within a minute");
 }
 
-/// What must become of a run whose output is not read.
+/// Checks the outcome of a run whose output is not read.
 fn unheard(ended: &FinishedProcess) {
     assert_eq!(ended.code, Some(1), "{ended:?}");
     let kept = kept(&ended.work());

@@ -17,7 +17,7 @@ use crate::support::rotation::rotating_part;
 use crate::support::stopwatch::Stopwatch;
 use crate::support::{FifoSignal, RunBuilder, RunningProcess, is_alive, serve, with_time_limit};
 
-/// How soon nothing may be left. A tenth of it is usual.
+/// Time limit for the end of all processes. A tenth of it is usual.
 const SOON: Duration = Duration::from_secs(5);
 
 /// Ways to get away. Each leaves at least one process with `UNIQUE` on its command line.
@@ -197,8 +197,8 @@ async fn a_command_that_kills_its_job_init_is_ended_and_the_run_continues() {
     assert!(told[1].contains("still 6001"), "{}", told[1]);
 }
 
-/// What the model hears of two commands of which the first tries to get away. Nothing of either
-/// survives the run.
+/// The results of two commands of which the first tries to escape. No process of either survives
+/// the run.
 async fn hears(unique: &str, away: &str, next: &str, what: &str) -> [String; 2] {
     let scenario = Scenario::new()
         .tool("Bash", json!({ "command": away }))

@@ -23,7 +23,7 @@ const SECRETS: [&str; 6] = [
     "rehearsal-client-secret",
 ];
 
-/// What else the run of a scenario is asked for: the log of all kinds of services and logins.
+/// Logs of all kinds of services and logins, for every run.
 const DEBUG: &str = "--debug=outlast=trace,hyper_util=trace,reqwest=trace,rustls=trace";
 
 /// Each run is looked at for its end and for its log. A third of them is recorded and rehearsed

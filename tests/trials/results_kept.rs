@@ -15,10 +15,10 @@ use crate::support::rotation::rotating_part;
 use crate::support::{FinishedProcess, RunBuilder, serve};
 
 const SESSION: &str = "5e551011-0000-4000-8000-0000000000a1";
-/// How many trials run at once.
+/// Number of trials at the same time.
 const AT_ONCE: usize = 3;
 
-/// What the model says, a step for each request, and how the run is started.
+/// The replies of the model, one for each request, and the arguments of the run.
 #[derive(Clone, Copy)]
 struct Story {
     name: &'static str,
@@ -132,7 +132,7 @@ const STORIES: [Story; 8] = [
     },
 ];
 
-/// How the first process ends.
+/// The end of the first process.
 #[derive(Clone, Copy, Debug)]
 enum Cut {
     Kill,
@@ -220,7 +220,7 @@ impl Story {
         }
     }
 
-    /// What must be the same however the run came to its end.
+    /// Checks the result, and returns the part of it that does not depend on interruptions.
     fn judge(self, ended: &FinishedProcess, context: &str) -> Value {
         let result = ended.result();
         assert_eq!(ended.code, Some(0), "{context}: {ended:?}");
@@ -285,7 +285,7 @@ async fn a_finished_session_is_printed_again_whatever_the_options() {
     }
 }
 
-/// What one demand accepted, another one has not.
+/// A finished session is checked again for a requirement that its last process did not have.
 #[tokio::test]
 async fn a_finished_session_is_checked_again_for_another_demand() {
     let delivery = json!({ "b": 1 });

@@ -26,11 +26,11 @@ use crate::support::{FinishedProcess, RunBuilder, RunningProcess, serve};
 const BOUND: Duration = Duration::from_mins(4);
 const SESSION: &str = "5e551011-0000-4000-8000-000000000001";
 const TURNS: usize = 8;
-/// What each reply costs: 1,000 tokens in and 100 out, at the usual model's prices.
+/// Cost of each reply: 1,000 tokens in and 100 out, at the usual model's prices.
 const PER_REPLY: f64 = 0.003;
-/// How many frames of standard output a kill is tried at. Many more are tried in `kills`.
+/// Number of frames of standard output after which a kill is tried. `kills` tries many more.
 const FRAMES: usize = 14;
-/// How many trials run at once.
+/// Number of trials at the same time.
 const AT_ONCE: usize = 3;
 
 /// A task of eight turns. Each has one effect that shows if it happens twice; `gateN`, if there
@@ -68,7 +68,7 @@ fn story_with_stall(stalled: Option<usize>) -> Scenario {
     stall(story, TURNS + 1).reply("All done.").usage(1000, 100).after(AfterLast::RepeatLast)
 }
 
-/// When the process is killed.
+/// Time of a kill.
 #[derive(Clone, Copy, Debug)]
 enum Kill {
     /// After so many lines of its output.
@@ -165,7 +165,7 @@ fn replies(request: &ReceivedRequest) -> usize {
     messages(request).iter().filter(|message| message["role"] == "assistant").count()
 }
 
-/// What the model is told of each of its commands, by the command's first words.
+/// The result of each command, by the command's first words.
 fn told(request: &ReceivedRequest) -> HashMap<String, String> {
     let results = blocks(request, "tool_result");
     let text_of = |id: &Value| {
@@ -209,7 +209,7 @@ fn close_to(found: &Value, wanted: f64) -> bool {
     found.as_f64().is_some_and(|found| (found - wanted).abs() < 1e-9)
 }
 
-/// What this prompt cost for certain.
+/// The cost of this prompt without uncertain amounts.
 fn settled(result: &Value) -> Value {
     let usd = |name: &str| result["budget"][name].as_f64().expect("a number");
     json!(usd("spent_usd") - usd("unsettled_usd"))

@@ -312,7 +312,8 @@ async fn cut_short() -> (FinishedProcess, Vec<String>) {
     (ended, resume)
 }
 
-/// What a session did is in its folder, so it goes on there, wherever its command is given.
+/// The work of a session is in its folder, so a resume continues there, wherever its command is
+/// given.
 #[tokio::test]
 async fn a_session_goes_on_in_its_own_folder() {
     let (ended, resume) = cut_short().await;
@@ -361,8 +362,8 @@ async fn a_session_that_is_moved_tells_the_model_once() {
     assert_eq!(told(&server).0, 1);
 }
 
-/// Where its folder is gone, an unfinished session goes on with a warning, and a finished one is no
-/// success: what it did is not here.
+/// If its folder is gone, an unfinished session continues with a warning, and a finished one is not
+/// a success: its work is not here.
 #[tokio::test]
 async fn a_session_whose_folder_is_gone_is_no_success_unless_there_is_work_left() {
     let gone = "mkdir -p ../elsewhere && mv ../work ../away && cd ../elsewhere && \"$@\"; code=$?; \

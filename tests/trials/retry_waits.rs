@@ -35,7 +35,7 @@ fn overloaded() -> ScriptedFaultKind {
     })
 }
 
-/// What is retried, the class it is, and the exit code when it never ends.
+/// Faults that are retried, with the class of each and the exit code if it never ends.
 fn retried() -> Vec<(String, Scenario, &'static str, i32)> {
     let statuses = [
         (408, "server_error"),
@@ -217,7 +217,7 @@ fn jitter_spreads_the_retries_of_a_hundred_runs() {
 
 // --- exhausted quota --------------------------------------------------------------------------
 
-/// How a service may say that it wants us back only hours from now.
+/// Forms in which a service asks for a retry only hours from now.
 fn exhausted() -> Vec<(Scenario, Duration)> {
     let in_two_hours = (jiff::Timestamp::now() + jiff::SignedDuration::from_hours(2)).to_string();
     let limited = || Scenario::new().status(429);

@@ -32,7 +32,7 @@ fn trial(server: &RehearsalServer, home: &Path) -> RunBuilder {
     trial.env("OUTLAST_CONFIG_DIR", &config).args(["Do it.", "--allowedTools", "Bash"])
 }
 
-/// What the model was told of its command.
+/// The result of the command.
 fn told(ended: &FinishedProcess) -> String {
     let frames = ended.frames();
     let user = frames.iter().find(|frame| frame["type"] == "user").expect("a tool result");

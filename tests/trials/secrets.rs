@@ -24,7 +24,7 @@ fn everything() -> String {
     format!("{}\n{OURS}\n{JOBS}\n", keys.join("\n"))
 }
 
-/// What must not be anywhere.
+/// Texts that must not be in any output.
 fn forbidden() -> Vec<String> {
     let line = |secret: &str| secret.lines().next().unwrap_or_default().to_owned();
     let keys = examples().into_iter().map(|example| line(&example.secret));
@@ -169,7 +169,7 @@ async fn a_key_given_as_an_unknown_flag_is_not_printed() {
     }
 }
 
-/// What the model was told of its calls.
+/// The messages of a request, which hold the results of the calls.
 fn told(request: &ReceivedRequest) -> String {
     request.body["messages"].to_string()
 }

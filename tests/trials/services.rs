@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::support::{FifoSignal, RunBuilder, serve, with_time_limit};
 
-/// What comes next on a socket.
+/// The next message on a socket.
 async fn next(socket: &tokio::net::UnixDatagram) -> String {
     let mut buffer = [0; 256];
     let length = with_time_limit("a notice", socket.recv(&mut buffer)).await.expect("a notice");

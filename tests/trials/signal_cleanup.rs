@@ -15,7 +15,7 @@ use crate::support::{
     FifoSignal, FinishedProcess, RunBuilder, RunningProcess, is_alive, serve, with_time_limit,
 };
 
-/// How long a run may take to end after the first signal.
+/// Longest time from the first signal to the end of a run.
 const SOON: Duration = Duration::from_secs(4);
 
 const SIGNALS: [(Signal, i32); 3] = [(SIGINT, 130), (SIGTERM, 143), (SIGHUP, 129)];

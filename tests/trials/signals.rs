@@ -32,7 +32,7 @@ use crate::support::{
     FifoSignal, FinishedProcess, RunBuilder, RunningProcess, is_alive, serve, with_time_limit,
 };
 
-/// How long a run may take to end after the first signal.
+/// Longest time from the first signal to the end of a run.
 const SOON: Duration = Duration::from_secs(4);
 
 /// More at once only makes them late.
@@ -43,7 +43,7 @@ const EVERY: [Signal; 8] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, 
 /// Rings with its own process id and that of a child, and never ends by itself.
 const COMMAND: &str = "sleep 1000 & echo $$ $! > bell; wait";
 
-/// Where a run can be when the signal comes.
+/// The phase of a run in which the signal comes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Phase {
     Settings,
@@ -81,7 +81,7 @@ struct Reached {
     requests: usize,
     /// Processes that the run has started.
     children: Vec<i32>,
-    /// What must stay open until the run is over.
+    /// Values that must stay open until the run is over.
     held: Vec<Box<dyn Any + Send>>,
 }
 
@@ -452,7 +452,7 @@ async fn an_unread_success_is_retracted_by_a_signal_even_if_the_run_hangs() {
     assert_eq!(kept["partial_result"].as_str().map(str::len), Some(60_000 * 5));
 }
 
-/// How a run is made to end while a command runs.
+/// The cause of the end of a run while a command runs.
 #[derive(Clone, Copy, Debug)]
 enum DeathCause {
     Signal(Signal),
@@ -507,7 +507,7 @@ const WAYS: [Way; 20] = [
     way("SIGSYS", DeathCause::Signal(Signal::SIGSYS), None),
 ];
 
-/// What a command does that can be ended whichever way outlast dies: it is a child, and no more.
+/// A command that ends in every kind of death of outlast: it is a child without children.
 const PLAIN: &str = "echo $$ > bell; exec sleep 1000";
 
 /// Does the deed. When the run was asked to end.

@@ -16,7 +16,7 @@ fn plant(folder: &Path, name: &str, text: &str) {
     fs::write(path, text).expect("a file can be written");
 }
 
-/// What a repository of this kind looks like.
+/// Writes the files of a repository of this kind.
 fn furnish(work: &Path) {
     plant(work, ".git/HEAD", "ref: refs/heads/main\n");
     plant(
@@ -44,7 +44,7 @@ fn furnish(work: &Path) {
     plant(work, ".claude/skills/tables/more.md", "Tables have rows.\n");
 }
 
-/// What the user said, in the first request.
+/// The user's prompt in the first request.
 fn said(server: &RehearsalServer) -> String {
     let message = &server.requests()[0].body["messages"][0]["content"];
     let blocks = message.as_array().expect("a list of blocks");

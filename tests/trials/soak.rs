@@ -17,7 +17,7 @@ use tokio::io::AsyncReadExt;
 
 use crate::support::RunBuilder;
 
-/// What is asked of a run.
+/// The size and the bounds of a run.
 #[derive(Clone, Copy)]
 struct Task {
     turns: usize,
@@ -27,12 +27,12 @@ struct Task {
     window: usize,
     /// Turns between two looks at the process.
     look: usize,
-    /// How much more memory the second half may take, in KiB a thousand turns.
+    /// Most memory that the second half may add, in KiB a thousand turns.
     slope: f64,
     bound: Duration,
 }
 
-/// What a few requests put into caches and pools is no slope.
+/// The bound for a few requests, most of whose memory goes to caches and pools.
 const SHORT_SLOPE: f64 = 64.0 * 1_024.0;
 
 fn task() -> Task {
@@ -70,7 +70,7 @@ struct Look {
     journal: u64,
 }
 
-/// What the server has seen.
+/// The requests that the server received, in figures.
 #[derive(Default)]
 struct Tape {
     turn: usize,
@@ -140,7 +140,7 @@ impl Service {
     }
 }
 
-/// What the real service would refuse.
+/// The violations for which the real service would refuse a request.
 fn mistakes(body: &[u8]) -> Vec<String> {
     let parsed = serde_json::from_slice::<Value>(body).ok();
     let messages = parsed.map(|mut body| body["messages"].take());

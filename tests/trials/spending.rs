@@ -127,7 +127,7 @@ async fn a_more_expensive_model_does_not_raise_the_budget() {
     assert!(ends.is_sorted_by_key(|&(_, spent)| spent), "more is spent of more: {ends:?}");
 }
 
-/// What broken attempts cost follows the run to the next model.
+/// The cost of broken attempts counts against the budget of the next model, too.
 #[tokio::test]
 async fn spend_on_failed_attempts_counts_for_the_next_model() {
     let torn = || {

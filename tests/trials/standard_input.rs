@@ -40,7 +40,7 @@ fn prompt(server: &RehearsalServer) -> String {
     blocks[0]["text"].as_str().expect("text").to_owned()
 }
 
-/// How long the first request takes from the start of the process.
+/// Time from the start of the process to the first request.
 async fn until_first_request(
     server: &RehearsalServer,
     trial: RunBuilder,

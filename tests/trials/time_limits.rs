@@ -12,10 +12,10 @@ use super::timeouts::{all, announcements, hasty, millis, took, with};
 use crate::support::stopwatch::Stopwatch;
 use crate::support::{FinishedProcess, RunBuilder, is_alive, serve, with_time_limit};
 
-/// How much longer than `--max-duration` a run may take.
+/// Most time that a run may take beyond `--max-duration`.
 const SLACK: Duration = Duration::from_secs(2);
 
-/// What a loaded machine may take to start a process, beside.
+/// Additional time that a loaded machine may take to start a process.
 const START: Duration = Duration::from_secs(3);
 
 type Make = fn(RunBuilder) -> RunBuilder;

@@ -77,7 +77,7 @@ pub(super) fn is_heartbeat(line: &str) -> bool {
         .any(|start| line.starts_with(&format!("outlast: {start}")))
 }
 
-/// How long a run took by its own account, in milliseconds of its time.
+/// Duration of a run in its result, in milliseconds of its own time.
 pub(super) fn took(result: &Value) -> u64 {
     result["duration_ms"].as_u64().expect("a number of milliseconds")
 }
@@ -93,7 +93,7 @@ pub(super) fn connections(server: &RehearsalServer) -> Vec<usize> {
     server.requests().iter().map(|request| request.connection_id).collect()
 }
 
-/// Where the silence begins, which timer must find it, and what it is then called.
+/// The begin of a silence, the timer that must end it, and the class of the failure.
 struct Hole {
     harm: ScriptedFaultKind,
     place: FaultPosition,

@@ -1,5 +1,4 @@
-//! What standard output says of a conversation, held against the transcript on disk and against
-//! itself.
+//! Compares the conversation on standard output with the transcript on disk and with itself.
 
 use nix::sys::signal::Signal;
 use outlast::rehearsal::{FaultPosition, Scenario, ScriptedFaultKind};

@@ -67,7 +67,7 @@ fn lay_traps(work: &Path, elsewhere: &str) {
     plant(work, ".git/hooks/post-index-change", &trap);
 }
 
-/// What a model does that only looks around.
+/// A model that calls only read-only commands.
 fn looks_around() -> Scenario {
     let bash = |scenario: Scenario, command: &str| {
         scenario.tool("Bash", json!({ "command": command, "description": "Look" }))

@@ -37,7 +37,7 @@ fn fetches(address: SocketAddr) -> Scenario {
     Scenario::new().tool("WebFetch", json!({ "url": url, "prompt": "all" })).reply("Done.")
 }
 
-/// What the model was told of its page.
+/// The result of the call that reads the page.
 fn told(ended: &FinishedProcess) -> Value {
     let frames = ended.frames();
     let user = frames.iter().find(|frame| frame["type"] == "user").expect("a tool result");

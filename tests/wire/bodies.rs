@@ -230,7 +230,7 @@ const EXPECTED_CLASSES: &[(&str, ErrorClass)] = &[
     ("zai-400-model.json", ErrorClass::InvalidModel),
 ];
 
-/// What Amazon calls an error, in a header, where the body says only what it means.
+/// The error types that Amazon sends in a header, while the body has only the message.
 const AMAZON_ERROR_TYPES: &[(&str, &str)] = &[
     ("bedrock-400-input.json", "ValidationException"),
     ("bedrock-400-maxlength.json", "ValidationException"),
@@ -262,7 +262,7 @@ const AMAZON_ERROR_TYPES: &[(&str, &str)] = &[
     ("bedrock-503.json", "ServiceUnavailableException"),
 ];
 
-/// What a recorded overflow says of the context window, in tokens.
+/// The context window that a recorded overflow names, in tokens.
 const WINDOWS: &[(&str, Option<u64>)] = &[
     ("bedrock-400-input.json", None),
     ("bedrock-400-nova.json", None),
@@ -301,7 +301,7 @@ const WINDOWS: &[(&str, Option<u64>)] = &[
 /// A message, a block in it, and a block within that.
 type At = (usize, Option<usize>, Option<usize>);
 
-/// What a recorded refusal finds wrong with the conversation, and where.
+/// The content that a recorded refusal rejects, and its position in the conversation.
 const EXPECTED_POISONS: &[(&str, Option<RejectedContent>, Option<At>)] = &[
     ("bedrock-400-quoted-pdf.json", Some(RejectedContent::Media), Some((0, Some(1), None))),
     (
@@ -697,7 +697,7 @@ fn classified(fault: Fault) -> ClassifiedFault {
     ClassifiedFault::new(fault, EndpointStatus::Untried)
 }
 
-/// What must hold of any answer at all.
+/// Checks the invariants of the classification of any answer.
 fn assert_classified(status: u16, body: &[u8]) -> Result<(), TestCaseError> {
     let fault = classified(answered(status, body));
     let class = fault.failure.class;

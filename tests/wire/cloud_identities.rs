@@ -1,5 +1,5 @@
-//! Where the credentials of clouds come from: profiles, logins, containers, metadata servers, and
-//! commands. The services are played on loopback.
+//! Sources of cloud credentials: profiles, logins, containers, metadata servers, and commands.
+//! Servers on loopback stand for the services.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What the headers of an answer say.
+//! Headers of responses.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

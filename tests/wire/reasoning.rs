@@ -1,4 +1,4 @@
-//! What requests say of thinking and effort.
+//! Thinking and effort in requests.
 
 use outlast::model::{Reasoning, RequestContent, SerializedParts, ThinkingMode};
 use outlast::recovery::ModelCall;

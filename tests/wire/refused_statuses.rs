@@ -1,5 +1,5 @@
-//! What becomes of a refusal with each status, with and without an API error body, before and after
-//! a successful reply of the same endpoint.
+//! The plan for a refusal with each status, with and without an API error body, before and after a
+//! successful reply of the same endpoint.
 
 use std::time::SystemTime;
 
@@ -10,7 +10,7 @@ use outlast::recovery::{
 };
 use reqwest::header::HeaderMap;
 
-/// What a table says of a refusal.
+/// The reaction to a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Met {
     Retried,
@@ -20,7 +20,7 @@ enum Met {
     Final,
 }
 
-/// What is to happen, by status alone.
+/// The expected reaction, by status alone.
 fn expected(status: u16, body: ErrorBody, endpoint_status: EndpointStatus) -> Met {
     let odd = endpoint_status == EndpointStatus::Proven;
     match status {

@@ -1,4 +1,4 @@
-//! What comes where a stream or a JSON reply was expected, over a real socket.
+//! Other content in place of a stream or a JSON reply, over a real socket.
 
 use std::io::Write as _;
 use std::time::Duration;

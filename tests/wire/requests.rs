@@ -1,4 +1,4 @@
-//! What goes out, to the byte. `UPDATE=1` rewrites the snapshots.
+//! Requests, byte for byte. `UPDATE=1` rewrites the snapshots.
 
 use outlast::model::{ModelClient, Reasoning, RequestContent, SerializedParts, ThinkingMode};
 use outlast::recovery::{ModelCall, ReplyMode};

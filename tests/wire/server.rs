@@ -25,13 +25,12 @@ pub(super) enum Act {
     Reset,
 }
 
-/// What the server saw.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     pub connections: usize,
     /// Head and body of every request.
     pub requests: Vec<String>,
-    /// How many clients hung up on an [`Act::Hang`].
+    /// Number of clients that hung up on an [`Act::Hang`].
     pub hung_up: usize,
 }
 

@@ -18,7 +18,7 @@ fn prices() -> Prices {
     model_facts("claude-sonnet-5-5").prices.expect("it is in the list")
 }
 
-/// What was received once the first `count` events of a stream have come.
+/// The usage received in the first `count` events of a stream.
 fn received(events: &[Value], count: usize) -> Option<Received> {
     let (mut frames, mut assembly) = (SseParser::default(), ReplyAssembly::default());
     let mut latest = None;

@@ -128,7 +128,7 @@ const REASONS: [(StopKind, &[&str]); 10] = [
     ),
 ];
 
-/// What a reply brings beside its stop reason.
+/// The content of a reply beside its stop reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Content {
     Text,

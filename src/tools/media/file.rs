@@ -91,7 +91,7 @@ pub fn prompt_image(source: &Value) -> Option<Result<Block, String>> {
 }
 
 /// Decodes base64 as programs write it: in lines, with or without padding, or as a `data:` URL.
-/// What is not base64 has no bytes.
+/// Text that is not base64 gives no bytes.
 pub(in crate::tools) fn decode_base64(text: &str) -> Vec<u8> {
     let body = text.trim_start().strip_prefix("data:").and_then(|url| url.split_once(','));
     let body = body.map_or(text, |(_kind, body)| body);
