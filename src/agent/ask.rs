@@ -251,13 +251,9 @@ pub(super) fn summary_content<'a>(model: &'a str, messages: &'a [Message]) -> Re
     RequestContent {
         model,
         system: SUMMARISE.system,
-        tools: &[],
         messages,
         reasoning: Reasoning::LEAST,
-        search: None,
-        fast: false,
-        source: None,
-        serialized: SerializedParts::default(),
+        ..RequestContent::default()
     }
 }
 

@@ -17,7 +17,7 @@ use super::reasoning::Reasoning;
 use super::web_search::WebSearch;
 
 /// The content of a request.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct RequestContent<'a> {
     pub model: &'a str,
     pub system: &'a str,

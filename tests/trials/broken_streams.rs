@@ -2,10 +2,7 @@
 //! Broken streams: wherever a stream breaks, nothing of it survives, and nothing happens
 //! twice.
 
-use outlast::model::{
-    Credential, ModelClient, ModelService, Reasoning, RequestContent, SerializedParts,
-    StreamProgress,
-};
+use outlast::model::{Credential, ModelClient, ModelService, RequestContent, StreamProgress};
 use outlast::recovery::{CallPurpose, ConnectionChoice, ModelCall, ReplyMode};
 use outlast::rehearsal::{FaultPosition, RehearsalServer, Scenario, ScriptedFaultKind};
 use outlast::transcript::{Block, Message};
@@ -29,14 +26,8 @@ async fn length() -> usize {
         ModelClient::new(ModelService::new(server.base_url(), Credential::None)).expect("right");
     let prompt = RequestContent {
         model: "claude-sonnet-4-5",
-        system: "",
-        tools: &[],
         messages: &[Message::user(vec![Block::text("go")])],
-        reasoning: Reasoning::default(),
-        search: None,
-        fast: false,
-        source: None,
-        serialized: SerializedParts::default(),
+        ..RequestContent::default()
     };
     let ask = ModelCall {
         purpose: CallPurpose::Reply,

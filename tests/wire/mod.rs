@@ -27,8 +27,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use outlast::model::{
-    Credential, ModelClient, ModelReply, ModelService, Reasoning, RequestContent, RequestTimers,
-    Secret, SerializedParts, StreamProgress,
+    Credential, ModelClient, ModelReply, ModelService, RequestContent, RequestTimers, Secret,
+    StreamProgress,
 };
 use outlast::recovery::{CallPurpose, ConnectionChoice, Fault, ModelCall, ReplyMode};
 use outlast::transcript::{Block, Message};
@@ -102,13 +102,8 @@ async fn ask_watched(
     let prompt = RequestContent {
         model: "m",
         system: "be brief",
-        tools: &[],
         messages: &messages,
-        reasoning: Reasoning::default(),
-        search: None,
-        fast: false,
-        source: None,
-        serialized: SerializedParts::default(),
+        ..RequestContent::default()
     };
     let asked = client.attempt(&prompt, &ask, watch);
     let result = tokio::time::timeout(PATIENCE, asked).await.expect("an attempt always ends");

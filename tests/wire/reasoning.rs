@@ -1,6 +1,6 @@
 //! Thinking and effort in requests.
 
-use outlast::model::{Reasoning, RequestContent, SerializedParts, ThinkingMode};
+use outlast::model::{Reasoning, RequestContent, ThinkingMode};
 use outlast::recovery::ModelCall;
 use outlast::transcript::{Block, Message};
 use outlast::types::{Effort, ThinkingDisplay};
@@ -10,18 +10,8 @@ use super::{WHOLE, sent_body};
 
 fn body(model: &str, reasoning: Reasoning, cap: u32) -> Value {
     let messages = [Message::user(vec![Block::text("hi")])];
-    let (system, tools, fast, source) = ("", &[][..], false, None);
-    let content = RequestContent {
-        model,
-        system,
-        tools,
-        messages: &messages,
-        reasoning,
-        search: None,
-        fast,
-        source,
-        serialized: SerializedParts::default(),
-    };
+    let content =
+        RequestContent { model, messages: &messages, reasoning, ..RequestContent::default() };
     let body = sent_body(&content, &ModelCall { cap, ..WHOLE });
     serde_json::from_str(&body).expect("JSON")
 }

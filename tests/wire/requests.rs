@@ -65,10 +65,7 @@ fn requests_match_the_golden_files() {
         tools: &tools,
         messages: &messages,
         reasoning: Reasoning { thinking: ThinkingMode::Budget(4096), ..Reasoning::default() },
-        search: None,
-        fast: false,
-        source: None,
-        serialized: SerializedParts::default(),
+        ..RequestContent::default()
     };
     check("full", &sent(&full));
     check("adaptive", &sent(&RequestContent { model: "claude-sonnet-5-5", ..full }));
@@ -93,11 +90,7 @@ fn a_request_is_the_same_with_parts_that_were_serialized_for_earlier_ones() {
             system: "Be brief.",
             tools: &tools,
             messages: history.messages(),
-            reasoning: Reasoning::default(),
-            search: None,
-            fast: false,
-            source: None,
-            serialized: SerializedParts::default(),
+            ..RequestContent::default()
         };
         let messages = history.serialized();
         let parts = SerializedParts { tools: &serialized, messages };
@@ -127,11 +120,7 @@ fn a_further_message_changes_nothing_before_it_but_the_mark() {
             system: "Be brief.",
             tools: &tools,
             messages: &all[..count],
-            reasoning: Reasoning::default(),
-            search: None,
-            fast: false,
-            source: None,
-            serialized: SerializedParts::default(),
+            ..RequestContent::default()
         };
         let body = sent(&prompt);
         assert!(body.matches(MARK).count() <= 4, "the service takes four marks");
@@ -158,13 +147,9 @@ fn attempts_differ_only_behind_the_messages() {
     let prompt = RequestContent {
         model: "m",
         system: "s",
-        tools: &[],
         messages: &messages,
         reasoning: Reasoning { thinking: ThinkingMode::Budget(2000), ..Reasoning::default() },
-        search: None,
-        fast: false,
-        source: None,
-        serialized: SerializedParts::default(),
+        ..RequestContent::default()
     };
     let end = |cap, mode| {
         let text = sent_body(&prompt, &ModelCall { cap, mode, ..STREAMING });
@@ -189,17 +174,7 @@ fn cache_markers_are_placed_only_on_valid_blocks() {
         Message::user(vec![Block::text("hi")]),
         Message::assistant(vec![Block::text("so"), thinking]),
     ];
-    let prompt = RequestContent {
-        model: "m",
-        system: "",
-        tools: &[],
-        messages: &messages,
-        reasoning: Reasoning::default(),
-        search: None,
-        fast: false,
-        source: None,
-        serialized: SerializedParts::default(),
-    };
+    let prompt = RequestContent { model: "m", messages: &messages, ..RequestContent::default() };
     let body: Value = serde_json::from_str(&sent(&prompt)).unwrap();
     assert_eq!(body["messages"][1]["content"][1].get("cache_control"), None);
     assert_eq!(body["messages"][1]["content"][0]["cache_control"]["type"], "ephemeral");

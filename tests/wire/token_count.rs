@@ -1,6 +1,6 @@
 //! The token count of a request, asked from the service.
 
-use outlast::model::{ModelClient, Reasoning, RequestContent, SerializedParts, ThinkingMode};
+use outlast::model::{ModelClient, Reasoning, RequestContent, ThinkingMode};
 use outlast::transcript::{Block, Message};
 use serde_json::Value;
 
@@ -21,13 +21,9 @@ async fn ask_twice(bytes: Vec<u8>) -> ([Result<Option<u64>, Option<u16>>; 2], Ve
     let content = RequestContent {
         model: "claude-sonnet-5-5",
         system: "Be brief.",
-        tools: &[],
         messages: &messages,
         reasoning: Reasoning { thinking: ThinkingMode::Budget(4_096), ..Reasoning::default() },
-        search: None,
-        fast: false,
-        source: None,
-        serialized: SerializedParts::default(),
+        ..RequestContent::default()
     };
     let counts = [client.count_tokens(&content).await, client.count_tokens(&content).await];
     (counts.map(|count| count.map_err(|fault| fault.status())), server.requests())

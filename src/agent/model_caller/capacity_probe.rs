@@ -7,7 +7,7 @@ use tokio::time::timeout;
 
 use crate::journal::Journal;
 use crate::model::limits::{ProbeEnd, ProbeTurn};
-use crate::model::{Bounds, ModelReply, Reasoning, RequestContent, SerializedParts};
+use crate::model::{Bounds, ModelReply, Reasoning, RequestContent};
 use crate::recovery::{
     CallPurpose, ClassifiedFault, ConnectionChoice, ErrorClass, Failure, FailureStage, Fault,
     FaultKind, Limits, ModelCall, Probed, ReplyMode, Timer,
@@ -152,14 +152,10 @@ impl ModelCaller {
                 let messages = [Message::user(vec![Block::text("Hi")])];
                 let content = RequestContent {
                     model: &model,
-                    system: "",
-                    tools: &[],
                     messages: &messages,
                     reasoning: Reasoning::LEAST,
-                    search: None,
-                    fast: false,
                     source: Some(SOURCE),
-                    serialized: SerializedParts::default(),
+                    ..RequestContent::default()
                 };
                 let mut ignore = |_| {};
                 let call = request(model_index);

@@ -44,10 +44,8 @@ impl FixedContent {
             tools: &self.tools,
             messages,
             reasoning,
-            search: None,
-            fast: false,
-            source: None,
             serialized: SerializedParts { tools: &self.serialized_tools, messages: &[] },
+            ..RequestContent::default()
         }
     }
 }
