@@ -57,7 +57,6 @@ mod sandbox;
 mod secrets;
 mod services;
 mod sessions;
-mod signal_cleanup;
 mod signals;
 mod slash_commands;
 mod soak;

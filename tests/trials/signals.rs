@@ -43,6 +43,12 @@ const EVERY: [Signal; 8] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, 
 /// Rings with its own process id and that of a child, and never ends by itself.
 const COMMAND: &str = "sleep 1000 & echo $$ $! > bell; wait";
 
+/// A command that does not want to end, nor do those that it starts, and rings once it runs: one
+/// in its group, one that left it.
+const STUBBORN: &str = "trap '' TERM INT HUP; sleep 1000 & one=$!; \
+                        setsid sleep 1000 > /dev/null 2>&1 < /dev/null & two=$!; \
+                        echo $$ $one $two > bell; wait";
+
 /// The phase of a run in which the signal comes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Phase {
@@ -117,7 +123,8 @@ async fn ringing(scenario: Scenario, args: &[&str], requests: usize) -> Reached 
 
 async fn working() -> Reached {
     let scenario = Scenario::new()
-        .tool("Bash", json!({ "command": COMMAND }))
+        .tool("Glob", json!({ "pattern": "*" }))
+        .and_tool("Bash", json!({ "command": STUBBORN }))
         .and_tool("Bash", json!({ "command": "touch never" }));
     ringing(scenario, &[], 1).await
 }
@@ -246,6 +253,10 @@ async fn goes_on(phase: Phase, ended: FinishedProcess, of: &str) {
     let expected = if phase == Phase::Structured { r#"{"went":"on"}"# } else { "Went on." };
     assert_eq!(result, expected, "{of}: {ended:?}");
     assert_eq!(next.violations(), [""; 0], "{of}");
+    if phase == Phase::Tool {
+        let told = next.requests()[0].body["messages"].to_string();
+        assert!(told.contains("Interrupted by user"), "{of}: what had not finished is answered");
+    }
 }
 
 /// One signal in one phase. How long the end took.
@@ -256,7 +267,8 @@ async fn cell(phase: Phase, signal: Signal) -> Duration {
     running.signal(signal);
     let ended = running.end().await;
     let took = asked.elapsed();
-    asked.assert_within(SOON, &of);
+    // In a retry wait, nothing has to be ended.
+    asked.assert_within(if phase == Phase::BackOff { SOON / 2 } else { SOON }, &of);
     assert_eq!(ended.code, Some(128 + signal as i32), "{of}: {ended:?}");
     are_gone(&children, &of).await;
     let result = kept(&ended.work());
@@ -280,8 +292,27 @@ async fn cell(phase: Phase, signal: Signal) -> Duration {
     assert_eq!(server.requests().len(), requests, "{of}: no request after the signal");
     assert_eq!(server.violations(), [""; 0], "{of}");
     assert!(!ended.work().join("never").exists(), "{of}: nothing starts after the signal");
+    match phase {
+        Phase::Stdin => assert_eq!(result["session_id"], "", "{of}"),
+        Phase::Stream => {
+            with_time_limit("the client's leaving", server.wait_for_abort(1)).await;
+        }
+        Phase::Tool => {
+            let counts = (&result["num_turns"], &result["tools"]["abandoned"]);
+            assert_eq!(counts, (&json!(1), &json!(2)), "{of}");
+        }
+        Phase::BackOff => assert_eq!(result["recovery"]["requests"], 1, "{of}"),
+        Phase::Settings
+        | Phase::Helper
+        | Phase::Refresh
+        | Phase::Compaction
+        | Phase::Structured
+        | Phase::Require
+        | Phase::Telling => {}
+    }
     if reason.is_some() {
-        assert_eq!(result["api_error_class"], "aborted", "{of}");
+        let facts = ["api_error_class", "retryable", "durable"].map(|name| result[name].clone());
+        assert_eq!(facts, [json!("aborted"), json!(false), json!(true)], "{of}");
         goes_on(phase, ended, &of).await;
     }
     took
@@ -294,7 +325,9 @@ async fn every_signal_in_every_phase_yields_one_result_in_time() {
     let others = EVERY[3..].iter().flat_map(|signal| {
         [Phase::Settings, Phase::Stream, Phase::Tool].map(|phase| (phase, *signal))
     });
-    let mut cells = rotating_part(everywhere.chain(others), 5);
+    let is_usual = |(_, signal): &(Phase, Signal)| *signal == SIGTERM;
+    let (mut cells, rare): (Vec<_>, Vec<_>) = everywhere.chain(others).partition(is_usual);
+    cells.extend(rotating_part(rare, 5));
     let (mut running, mut table) = (JoinSet::new(), Vec::new());
     while !cells.is_empty() || !running.is_empty() {
         while running.len() < SIDE_BY_SIDE
@@ -310,6 +343,63 @@ async fn every_signal_in_every_phase_yields_one_result_in_time() {
         let _ = writeln!(page, "| {phase:?} | {signal} | {:.1} |", took.as_secs_f32());
     }
     println!("{page}");
+}
+
+#[tokio::test]
+async fn a_second_interrupt_ends_the_run_and_its_commands_at_once() {
+    let command = "trap 'echo told > bell' TERM; \
+                   (trap '' TERM; exec sleep 1000) & one=$!; \
+                   (trap '' TERM; exec setsid sleep 1000 > /dev/null 2>&1 < /dev/null) & two=$!; \
+                   echo $$ $one $two > bell; wait; wait; wait";
+    let server = serve(Scenario::new().tool("Bash", json!({ "command": command })));
+    let trial = begin(&server).args(["do it"]);
+    let mut bell = FifoSignal::at(&trial.work().join("bell"));
+    let running = trial.start();
+    let children = pids(&bell.wait_for_line().await);
+    running.signal(SIGINT);
+    assert_eq!(bell.wait_for_line().await, "told", "the first one was heard");
+    let asked = Stopwatch::start();
+    running.signal(SIGINT);
+    let ended = running.end().await;
+    asked.assert_within(Duration::from_millis(1500), "after the second one");
+    assert_eq!(ended.code, Some(130), "{ended:?}");
+    assert_eq!(agrees(&ended)["terminal_reason"], "aborted_tools");
+    are_gone(&children, "after the second one").await;
+    assert_eq!(server.requests().len(), 1, "no request after the signal");
+    goes_on(Phase::Stream, ended, "after the second one").await;
+}
+
+/// A shell that starts a run, as a CI system's step does, and is killed before it is over.
+async fn killed_step(server: &RehearsalServer, variable: (&str, &str)) -> FinishedProcess {
+    let step =
+        begin(server).args(["do it"]).env(variable.0, variable.1).in_shell("\"$@\" & wait").start();
+    with_time_limit("the request", server.wait_for_request(1)).await;
+    step.signal(SIGKILL);
+    // Its standard output ends with the run.
+    let ended = step.end().await;
+    assert_eq!(ended.code, None, "the step was killed");
+    ended
+}
+
+#[tokio::test]
+async fn a_ci_job_whose_shell_is_killed_still_ends_with_its_result() {
+    for name in ["CI", "GITHUB_ACTIONS"] {
+        let server = serve(stalled());
+        let ended = killed_step(&server, (name, "true")).await;
+        let result = kept(&ended.work());
+        assert_eq!(ended.stdout.parse::<Value>().expect("one object"), result);
+        assert_eq!((&result["exit_code"], &result["is_error"]), (&json!(143), &json!(true)));
+        assert_eq!(server.requests().len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn elsewhere_a_run_outlives_its_shell() {
+    let slow = Scenario::new().reply("Still here.").delay(Duration::from_secs(1));
+    let server = serve(slow);
+    let ended = killed_step(&server, ("CI", "false")).await;
+    let result: Value = serde_json::from_str(&ended.stdout).expect("one object");
+    assert_eq!(result["result"], "Still here.");
 }
 
 // --- signals that are not for us -------------------------------------------------------------
