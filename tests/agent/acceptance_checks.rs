@@ -8,6 +8,7 @@ use outlast::recovery::{Event, Interrupt, LoopLimits, LoopStatus, Nudge, StopRea
 use outlast::rehearsal::Scenario;
 use serde_json::{Value, json};
 
+use super::loops::bash;
 use super::run_fixture::{FinishedRun, ObservedEvent, RunFixture};
 
 /// The verdict of the loop detector after each round of tools.
@@ -39,10 +40,6 @@ async fn rounds(files: &[(&str, &[u8])], rounds: &[(&str, Value)]) -> Vec<LoopSt
     let played = play.run().await;
     assert_eq!(played.ending.reason, StopReason::Completed);
     loop_statuses(&played)
-}
-
-fn bash(command: &str) -> (&'static str, Value) {
-    ("Bash", json!({ "command": command }))
 }
 
 /// The smallest picture of a colour there is.

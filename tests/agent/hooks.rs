@@ -6,10 +6,7 @@ use outlast::tools::PermissionMode;
 use serde_json::{Value, json};
 
 use super::run_fixture::{FinishedRun, RunFixture};
-
-fn script(text: &str) -> Value {
-    json!({ "type": "command", "command": text })
-}
+use crate::support::programs::script;
 
 /// One hook of one event.
 fn one(event: &str, text: &str) -> Value {

@@ -1,14 +1,13 @@
 //! The loop detector in process: a model that repeats itself is warned once, then the run ends.
 //! Polling and retrying after changes are not affected.
 
-use std::fs;
-
 use outlast::recovery::{Limits, Nudge, StopReason};
 use outlast::rehearsal::{ReceivedRequest, RehearsalServer, Scenario};
 use serde_json::{Value, json};
 
 use super::run_fixture::{FinishedRun, RunFixture};
 use crate::support::requests::messages;
+use crate::support::scratch::write_file;
 
 /// More often than any loop may go on.
 const OFTEN: u32 = 24;
@@ -50,9 +49,7 @@ async fn plays(
 ) -> FinishedRun {
     let fixture = RunFixture::of(scenario).limits(limits);
     for (path, text) in files {
-        let path = fixture.folder.path().join(path);
-        fs::create_dir_all(path.parent().expect("a folder")).expect("made");
-        fs::write(path, text).expect("written");
+        write_file(&fixture.folder.path().join(path), text);
     }
     fixture.run().await
 }

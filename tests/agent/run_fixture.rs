@@ -8,9 +8,9 @@ use outlast::agent::{
     Prompt, RunEvent, RunOutcome, Setup, WaitingFor,
 };
 use outlast::hooks::{CrashLog, HookEnvironment, HookEvent, HookSettings, Hooks};
-use outlast::journal::{CarryOver, Journal, ProcessOpening, RestoredSession};
+use outlast::journal::{Journal, ProcessOpening, RestoredSession};
 use outlast::model::{self, Credential, ModelClient, ModelService, Reasoning, Secret, Transport};
-use outlast::recovery::{Backoff, Ledger, Limits, NewDemands, StopReason, Transition};
+use outlast::recovery::{Backoff, Ledger, Limits, StopReason, Transition};
 use outlast::rehearsal::{RehearsalServer, Scenario};
 use outlast::secrets::KnownSecrets;
 use outlast::tools::{AnswerSchema, PermissionMode, Requirement, ToolSettings, Toolbox};
@@ -390,14 +390,7 @@ pub(super) fn opening() -> ProcessOpening {
         version: "0.0.0".to_owned(),
         model: "sonnet".to_owned(),
         permission_mode: "bypassPermissions".to_owned(),
-        limits: Limits::default(),
-        carry: CarryOver::Fresh,
-        required_servers: Vec::new(),
-        new_demands: NewDemands::default(),
-        contract: None,
-        prompt: None,
-        title: None,
-        secrets: KnownSecrets::default(),
+        ..ProcessOpening::default()
     }
 }
 

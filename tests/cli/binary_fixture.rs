@@ -10,7 +10,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::scratch::scratch_folder;
+use crate::support::scratch::{scratch_folder, write_file};
 use crate::support::signals::hear_signals;
 
 /// A private home and working folder, and an environment with a key in it.
@@ -93,9 +93,7 @@ impl BinaryFixture {
 
     /// Writes a file, relative to the folder that holds `home` and `work`.
     pub(super) fn file(self, path: &str, content: impl AsRef<[u8]>) -> Self {
-        let path = self.folder.path().join(path);
-        fs::create_dir_all(path.parent().expect("a file is in a folder")).expect("a new folder");
-        fs::write(path, content).expect("a new file");
+        write_file(&self.folder.path().join(path), content);
         self
     }
 

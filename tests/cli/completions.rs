@@ -10,6 +10,7 @@ use outlast::journal::SessionFolder;
 
 use super::binary_fixture::BinaryFixture;
 use crate::support::programs::installed;
+use crate::support::scratch::write_file;
 
 const SESSION: &str = "01a214ae-dbea-706f-bb7f-c6703d2dbb22";
 
@@ -74,8 +75,7 @@ impl User {
         let ended = self.fixture.run(&["completions", shell]);
         assert_eq!(ended.code, 0, "{ended:?}");
         let path = self.fixture.home().join(file);
-        fs::create_dir_all(path.parent().expect("a folder")).expect("a new folder");
-        fs::write(&path, ended.stdout).expect("a new file");
+        write_file(&path, ended.stdout);
         path
     }
 

@@ -1,15 +1,13 @@
 //! `outlast help`: the pages of the manual that the binary contains.
 
-use std::fs::{self, File};
-use std::io::Read;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::thread;
 
-use nix::pty::{Winsize, openpty};
 use outlast::cli::args::{self, CliRequest, CommandWords, ProgramName};
 
 use super::binary_fixture::BinaryFixture;
+use crate::support::terminal::open_terminal;
 
 fn help(topic: &[&str]) -> Result<String, String> {
     let words = ["help"].iter().chain(topic).map(Into::into).collect();
@@ -223,21 +221,12 @@ fn every_example_of_the_help_is_a_good_command_line() {
 
 /// Output on a terminal of this many rows and 60 columns.
 fn on_terminal(words: &[&str], rows: u16, variables: &[(&str, &str)]) -> String {
-    let size = Winsize { ws_row: rows, ws_col: 60, ws_xpixel: 0, ws_ypixel: 0 };
-    let pty = openpty(&size, None).expect("a terminal");
-    let screen = thread::spawn(move || {
-        let (mut screen, mut shown, mut chunk) = (File::from(pty.master), Vec::new(), [0; 4096]);
-        // The terminal ends with an error when the last program has closed it.
-        while let Ok(count @ 1..) = screen.read(&mut chunk) {
-            shown.extend_from_slice(&chunk[..count]);
-        }
-        String::from_utf8_lossy(&shown).into_owned()
-    });
-    let stdin = pty.slave.try_clone().expect("a second handle");
+    let (terminal, screen) = open_terminal(rows, 60);
+    let stdin = terminal.try_clone().expect("a second handle");
     let mut command = Command::new(env!("CARGO_BIN_EXE_outlast"));
     command.args(words).env_clear().env("PATH", std::env::var("PATH").expect("text"));
     command.env("TERM", "xterm").envs(variables.iter().copied());
-    command.stdin(stdin).stdout(pty.slave).stderr(Stdio::null());
+    command.stdin(stdin).stdout(terminal).stderr(Stdio::null());
     assert!(command.status().expect("outlast starts").success(), "{words:?}");
     // Its copies of the terminal must not keep the screen open.
     drop(command);
@@ -278,10 +267,9 @@ fn the_summary_has_bold_headings_on_a_terminal() {
 
 #[test]
 fn a_bare_command_line_on_a_terminal_prints_the_summary() {
-    let size = Winsize { ws_row: 50, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
-    let pty = openpty(&size, None).expect("a terminal");
+    let (terminal, _screen) = open_terminal(50, 80);
     let mut command = Command::new(env!("CARGO_BIN_EXE_outlast"));
-    command.env_clear().stdin(pty.slave);
+    command.env_clear().stdin(terminal);
     let output = command.output().expect("outlast starts");
     let text = String::from_utf8(output.stderr).expect("UTF-8");
     assert_eq!((output.status.code(), text.as_str()), (Some(2), printed(&["-h"]).as_str()));

@@ -9,6 +9,8 @@ use nix::unistd::mkfifo;
 use outlast::cli::memory::{Memory, MemorySearch};
 use tempfile::TempDir;
 
+use crate::support::scratch::write_file;
+
 /// A home with a project in it.
 struct Home {
     folder: TempDir,
@@ -27,9 +29,7 @@ impl Home {
     }
 
     fn write(&self, name: &str, text: &str) -> &Self {
-        let path = self.path(name);
-        fs::create_dir_all(path.parent().expect("a folder")).expect("made");
-        fs::write(path, text).expect("written");
+        write_file(&self.path(name), text);
         self
     }
 

@@ -13,6 +13,8 @@ use outlast::tools::{AgentDefinition, PermissionMode};
 use outlast::types::Effort;
 use tempfile::TempDir;
 
+use crate::support::scratch::write_file;
+
 /// A home with a repository in it, and a folder of that to work in.
 struct Home {
     folder: TempDir,
@@ -32,9 +34,7 @@ impl Home {
     }
 
     fn write(&self, name: &str, text: impl AsRef<[u8]>) -> &Self {
-        let path = self.path(name);
-        fs::create_dir_all(path.parent().expect("a folder")).expect("made");
-        fs::write(path, text).expect("written");
+        write_file(&self.path(name), text);
         self
     }
 

@@ -9,6 +9,7 @@ use outlast::rehearsal::{
 };
 use serde_json::{Value, json};
 
+use crate::support::scratch::write_file;
 use crate::support::{FinishedProcess, RunBuilder, serve};
 
 /// Scenarios whose recording ends otherwise, and why.
@@ -58,8 +59,7 @@ pub(crate) async fn record(
     let server = RehearsalServer::start(scenario.clone(), options).expect("loopback has a port");
     for (path, file) in &scenario.files {
         let path = trial.work().join(path);
-        fs::create_dir_all(path.parent().expect("a folder")).expect("ours");
-        fs::write(&path, server.fill_in_urls(&file.content)).expect("ours");
+        write_file(&path, server.fill_in_urls(&file.content));
         fs::set_permissions(&path, fs::Permissions::from_mode(file.mode)).expect("ours");
     }
     let mut trial = trial.env("ANTHROPIC_BASE_URL", &server.base_url());

@@ -1,13 +1,10 @@
 //! `outlast sessions`: what runs recorded is listed, shown, exported and deleted.
 
-use std::fs::{self, File};
-use std::io::Read;
+use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::thread;
 
-use nix::pty::{Winsize, openpty};
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use outlast::rehearsal::{AfterLast, FaultPosition, Scenario, ScriptedFaultKind, StepCondition};
@@ -15,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::binary_fixture::ProcessResult;
 use crate::support::signals::hear_signals;
+use crate::support::terminal::open_terminal;
 use crate::support::{FifoSignal, FinishedProcess, RunBuilder, serve, with_time_limit};
 
 const ONE: &str = "5e551011-0000-4000-8000-000000000011";
@@ -463,18 +461,9 @@ async fn control_characters_of_a_session_reach_no_terminal() {
 
 /// Output on a terminal of this width.
 fn on_terminal(of: &FinishedProcess, args: &[&str], columns: u16) -> String {
-    let size = Winsize { ws_row: 50, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
-    let pty = openpty(&size, None).expect("a terminal");
-    let screen = thread::spawn(move || {
-        let (mut screen, mut shown, mut chunk) = (File::from(pty.master), Vec::new(), [0; 4096]);
-        // The terminal ends with an error when the last program has closed it.
-        while let Ok(count @ 1..) = screen.read(&mut chunk) {
-            shown.extend_from_slice(&chunk[..count]);
-        }
-        String::from_utf8_lossy(&shown).into_owned()
-    });
+    let (terminal, screen) = open_terminal(50, columns);
     let mut command = command(&of.config(), &of.work(), args);
-    let status = command.env("TERM", "xterm").stdout(Stdio::from(pty.slave)).status();
+    let status = command.env("TERM", "xterm").stdout(terminal).status();
     assert!(status.expect("outlast starts").success(), "{args:?}");
     // Its copy of the terminal must not keep the screen open.
     drop(command);

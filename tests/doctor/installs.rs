@@ -7,6 +7,8 @@ use std::path::Path;
 
 use outlast::doctor::facts::install::{all_on, installation_kind};
 
+use crate::support::scratch::write_file;
+
 /// Paths with what is in them.
 type Files<'a> = &'a [(&'a str, &'a str)];
 
@@ -14,9 +16,7 @@ type Files<'a> = &'a [(&'a str, &'a str)];
 fn kind_of(binary: &str, beside: &[(&str, &str)]) -> &'static str {
     let root = tempfile::tempdir().expect("a folder");
     let write = |path: &str, text: &str| {
-        let path = root.path().join(path);
-        fs::create_dir_all(path.parent().expect("it has one")).expect("a folder");
-        fs::write(path, text).expect("a file");
+        write_file(&root.path().join(path), text);
     };
     write(binary, "binary");
     for (path, text) in beside {

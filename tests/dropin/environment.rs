@@ -123,18 +123,6 @@ fn bare_runs_use_no_hooks_and_no_memory_files() {
 }
 
 #[test]
-fn bypassing_permissions_passes_everything_but_the_models_credentials() {
-    let command = "printenv GH_TOKEN >/dev/null && touch token; printenv ANTHROPIC_API_KEY >/dev/null && touch key; true";
-    let scenario = Scenario::new().tool("Bash", json!({ "command": command })).reply("done");
-    let caller =
-        Caller::with(scenario).env("GH_TOKEN", "ghp_0000000000000000000000000000000000001");
-    let (code, _, stderr) = caller.shell("claude -p go --dangerously-skip-permissions");
-    assert_eq!(code, 0, "{stderr}");
-    assert!(caller.path("work/token").exists(), "GH_TOKEN is passed");
-    assert!(!caller.path("work/key").exists(), "the model's key is withheld");
-}
-
-#[test]
 fn a_variable_withholds_secrets_from_commands_in_every_mode() {
     let command = "printenv GH_TOKEN >/dev/null && touch token; true";
     let scenario = Scenario::new().tool("Bash", json!({ "command": command })).reply("done");

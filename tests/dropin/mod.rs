@@ -20,7 +20,7 @@ use tokio::runtime::{Builder, Runtime};
 use crate::support::programs::installed;
 use crate::support::python::search_path;
 use crate::support::rotation::rotating_part;
-use crate::support::scratch::scratch_folder;
+use crate::support::scratch::{scratch_folder, write_file};
 use crate::support::serve;
 use crate::support::signals::hear_signals;
 
@@ -68,9 +68,7 @@ impl Caller {
 
     /// Writes a file, relative to the folder that holds `home` and `work`.
     pub(crate) fn file(&self, name: &str, content: &str) {
-        let path = self.path(name);
-        fs::create_dir_all(path.parent().expect("a file is in a folder")).expect("a folder");
-        fs::write(path, content).expect("a file");
+        write_file(&self.path(name), content);
     }
 
     pub(crate) fn server(&self) -> &RehearsalServer {

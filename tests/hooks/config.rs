@@ -5,6 +5,8 @@ use std::time::Duration;
 use outlast::hooks::{HookCommand, HookEvent, HookHandler, HookSettings};
 use serde_json::{Value, json};
 
+use crate::support::programs::script;
+
 fn read(value: &Value) -> HookSettings {
     HookSettings::parse(value, "settings.json").expect("these are right")
 }
@@ -15,10 +17,6 @@ fn refused(value: &Value) -> String {
 
 fn one(event: &str, entry: &Value) -> Value {
     json!({ event: [{ "hooks": [entry] }] })
-}
-
-fn script(text: &str) -> Value {
-    json!({ "type": "command", "command": text })
 }
 
 /// The keys that make a hook a guard, with their values.

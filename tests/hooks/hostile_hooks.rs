@@ -7,8 +7,8 @@ use outlast::hooks::{HookContext, HookDecision, HookEvent, HookRuns};
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::run::{HookFixture, script};
-use crate::support::programs::write_program;
+use super::run::HookFixture;
+use crate::support::programs::{script, write_program};
 use crate::support::{FifoSignal, with_time_limit};
 
 fn guard(text: &str) -> Value {

@@ -18,6 +18,7 @@ use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
+use crate::support::programs::script;
 use crate::support::python::search_path;
 use crate::support::stopwatch::Stopwatch;
 use crate::support::{FifoSignal, is_alive, supervisor, with_time_limit};
@@ -108,10 +109,6 @@ async fn run_hooks(hooks: &Hooks, event: HookEvent, subject: &str) -> HookDecisi
     let fields = Map::from_iter([("tool_name".to_owned(), json!(subject))]);
     let occasion = HookContext { event, subject: subject.to_owned(), alias: None, fields };
     hooks.run(&occasion, &|rule| rule == "Bash(git *)", &CancellationToken::new()).await
-}
-
-pub(super) fn script(text: &str) -> Value {
-    json!({ "type": "command", "command": text })
 }
 
 #[tokio::test]

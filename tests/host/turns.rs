@@ -10,6 +10,7 @@ use tokio::net::TcpListener;
 
 use super::driver::wait_for_requests;
 use super::driver::{HostDriver, conversation};
+use crate::support::scratch::write_file;
 use crate::support::{RunBuilder, serve, with_time_limit};
 
 /// Longer than any test: only an interrupt ends it.
@@ -505,8 +506,7 @@ async fn initialize_defines_the_agent_of_the_run_its_skills_and_plugins() {
         (skills.join("pdf/SKILL.md"), "---\ndescription: d\n---\nDo".to_owned()),
         (skills.join("art/SKILL.md"), "---\ndescription: d\n---\nDo".to_owned()),
     ] {
-        fs::create_dir_all(file.parent().expect("a folder")).expect("made");
-        fs::write(file, text).expect("written");
+        write_file(&file, text);
     }
     let mut host = HostDriver::with(run, &["--agent=lead", "--allowedTools", "Bash"]);
     let lead = json!({ "description": "Leads", "prompt": "You lead.", "tools": ["Bash"] });

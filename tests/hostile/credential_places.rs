@@ -7,6 +7,7 @@ use std::path::Path;
 use outlast::tools::PermissionMode;
 
 use crate::support::programs::write_program;
+use crate::support::scratch::write_file;
 use crate::tools::bench::{appears, text};
 use crate::tools::sandbox::SandboxFixture;
 
@@ -83,8 +84,7 @@ const NAMED: [(&str, &str); 20] = [
 ];
 
 fn plant(path: &Path) {
-    fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
-    fs::write(path, format!("planted {}\n", path.display())).expect("a file");
+    write_file(path, format!("planted {}\n", path.display()));
 }
 
 #[tokio::test]

@@ -8,15 +8,14 @@ use nix::unistd::Uid;
 use outlast::rehearsal::Scenario;
 use serde_json::json;
 
+use crate::support::scratch::write_file;
 use crate::support::{FinishedProcess, RunBuilder, serve};
 
 /// A user who is neither root nor the one who runs the tests.
 const STRANGER: u32 = 54_321;
 
 fn plant(folder: &Path, name: &str, text: &str) {
-    let path = folder.join(name);
-    fs::create_dir_all(path.parent().expect("a file is in a folder")).expect("a folder");
-    fs::write(path, text).expect("a file can be written");
+    write_file(&folder.join(name), text);
 }
 
 fn give(folder: &Path, name: &str) {

@@ -3,9 +3,11 @@
 use std::fs;
 use std::path::Path;
 
-use outlast::rehearsal::{ReceivedRequest, Scenario};
+use outlast::rehearsal::Scenario;
 use serde_json::{Value, json};
 
+use crate::support::requests::blocks;
+use crate::support::scratch::write_file;
 use crate::support::{FinishedProcess, RunBuilder, serve};
 
 /// Deeper than any stack.
@@ -16,13 +18,6 @@ const SHALLOW: usize = 260;
 
 fn nested(open: &str, close: &str, depth: usize) -> String {
     open.repeat(depth) + &close.repeat(depth)
-}
-
-/// The results of the calls, in their order.
-fn told(request: &ReceivedRequest) -> Vec<Value> {
-    let messages = request.body["messages"].as_array().cloned().unwrap_or_default();
-    let blocks = messages.iter().filter_map(|message| message["content"].as_array()).flatten();
-    blocks.filter(|block| block["type"] == "tool_result").cloned().collect()
 }
 
 #[tokio::test]
@@ -78,7 +73,7 @@ async fn answers(calls: &[(&str, Value)]) -> Vec<Value> {
     let ended = run.run().await;
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     assert_eq!(ended.result()["result"], "Done.");
-    let told = told(server.requests().last().expect("requests"));
+    let told = blocks(server.requests().last().expect("requests"), "tool_result");
     assert_eq!(told.len(), calls.len());
     told
 }
@@ -99,9 +94,7 @@ async fn a_nested_ignore_file_is_not_parsed_and_the_model_is_told() {
     let server = serve(scenario.reply("Done."));
     let run = RunBuilder::bare(&server.base_url()).args(["-p", "go", "--output-format", "json"]);
     let plant = |name: &str, content: &str| {
-        let path = run.work().join(name);
-        fs::create_dir_all(path.parent().expect("a folder")).expect("a folder can be made");
-        fs::write(path, content).expect("a file can be written");
+        write_file(&run.work().join(name), content);
     };
     for (at, (name, content)) in bombs.iter().enumerate() {
         plant(&format!("sub{at}/{name}"), content);
@@ -113,7 +106,7 @@ async fn a_nested_ignore_file_is_not_parsed_and_the_model_is_told() {
     let ended = run.run().await;
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     let requests = server.requests();
-    let told = told(requests.last().expect("requests"));
+    let told = blocks(requests.last().expect("requests"), "tool_result");
     let text = |at: usize| told[at]["content"].to_string();
     assert!(text(0).contains("open/shown") && !text(0).contains("hidden"), "{}", text(0));
     let whole = text(1);
@@ -210,9 +203,7 @@ async fn doctor_reads_nested_hook_commands() {
 }
 
 fn plant(work: &Path, name: &str, content: &str) {
-    let path = work.join(name);
-    fs::create_dir_all(path.parent().expect("a file is in a folder")).expect("a folder");
-    fs::write(path, content).expect("a file can be written");
+    write_file(&work.join(name), content);
 }
 
 /// All that a checkout brings and a run reads unasked.

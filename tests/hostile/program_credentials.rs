@@ -83,15 +83,7 @@ async fn run_all(
 }
 
 fn shown(ended: &FinishedProcess) -> String {
-    results(ended).concat()
-}
-
-/// The result of each call.
-fn results(ended: &FinishedProcess) -> Vec<String> {
-    let frames = ended.frames();
-    let contents = frames.iter().map(|frame| &frame["message"]["content"]);
-    let results = contents.filter(|content| content[0]["type"] == "tool_result");
-    results.map(Value::to_string).collect()
+    Value::from(ended.tool_results()).to_string()
 }
 
 #[tokio::test]
@@ -106,7 +98,8 @@ async fn a_rule_for_a_program_passes_its_own_variables() {
 async fn a_rule_for_everything_names_no_program_and_passes_no_variable() {
     let (variables, lines) = (OWN.map(|row| row.0), OWN.map(|row| row.2));
     let ended = run_all(&variables, "Bash", &lines, &[]).await;
-    let (told, warnings) = (results(&ended), ended.result()["warnings"].to_string());
+    let told: Vec<String> = ended.tool_results().iter().map(Value::to_string).collect();
+    let warnings = ended.result()["warnings"].to_string();
     assert_eq!(told.len(), OWN.len(), "{ended:?}");
     for ((variable, _, line), text) in OWN.iter().zip(&told) {
         assert!(!text.contains("has-"), "{line}: {ended:?}");
@@ -130,11 +123,11 @@ async fn other_lines_get_no_credentials_of_a_program() {
 
 #[tokio::test]
 async fn bypass_passes_everything_but_the_credentials_of_the_model() {
-    for variable in ["GH_TOKEN", "MY_SECRET", "ANTHROPIC_AUTH_TOKEN", "OUTLAST_API_KEY"] {
+    let of_model = ["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "OUTLAST_API_KEY"];
+    for variable in of_model.into_iter().chain(["GH_TOKEN", "MY_SECRET"]) {
         let ended = run(variable, "Bash", "gh x", &["--dangerously-skip-permissions"]).await;
         let is_passed = shown(&ended).contains(&format!("has-{variable}"));
-        let is_of_model = !["GH_TOKEN", "MY_SECRET"].contains(&variable);
-        assert_eq!(is_passed, !is_of_model, "{variable}: {ended:?}");
+        assert_eq!(is_passed, !of_model.contains(&variable), "{variable}: {ended:?}");
     }
 }
 

@@ -9,6 +9,7 @@ use outlast::rehearsal::Scenario;
 use outlast::secrets::REDACTED;
 use serde_json::{Value, json};
 
+use crate::support::scratch::write_file;
 use crate::support::{FinishedProcess, RunBuilder, non_temporary_folder, serve};
 use crate::tools::sandbox::singled_out;
 
@@ -293,9 +294,7 @@ const PLACES: [&str; 41] = [
 async fn credential_files_and_histories_are_not_read() {
     let home = non_temporary_folder();
     for place in PLACES {
-        let path = home.path().join(place);
-        fs::create_dir_all(path.parent().expect("a folder")).expect("a folder can be made");
-        fs::write(&path, format!("found-{place}\n")).expect("a file");
+        write_file(&home.path().join(place), format!("found-{place}\n"));
     }
     fs::write(home.path().join(".npmrc"), "found-npmrc\n").expect("a file");
     for folder in ["project", ".dotfiles/.git", ".newtool/docs"] {

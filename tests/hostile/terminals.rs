@@ -1,14 +1,11 @@
 //! Sequences that control a terminal, from the model, the service and tools.
 
-use std::fs::File;
-use std::io::Read;
 use std::process::Stdio;
-use std::thread;
 
-use nix::pty::{Winsize, openpty};
 use outlast::rehearsal::{RehearsalServer, Scenario};
 use serde_json::json;
 
+use crate::support::terminal::open_terminal;
 use crate::support::{FinishedProcess, RunBuilder, serve};
 
 /// Sequences, each behind a word that has to be shown.
@@ -43,18 +40,9 @@ fn text() -> String {
 async fn on_terminals(server: &RehearsalServer, args: &[&str]) -> [String; 2] {
     let mut screens = Vec::new();
     let mut terminal = || {
-        let size = Winsize { ws_row: 50, ws_col: 500, ws_xpixel: 0, ws_ypixel: 0 };
-        let pty = openpty(&size, None).expect("a terminal");
-        screens.push(thread::spawn(move || {
-            let (mut screen, mut shown, mut chunk) =
-                (File::from(pty.master), Vec::new(), [0; 4096]);
-            // The terminal ends with an error when the last program has closed it.
-            while let Ok(count @ 1..) = screen.read(&mut chunk) {
-                shown.extend_from_slice(&chunk[..count]);
-            }
-            String::from_utf8_lossy(&shown).into_owned()
-        }));
-        Stdio::from(pty.slave)
+        let (terminal, screen) = open_terminal(50, 500);
+        screens.push(screen);
+        Stdio::from(terminal)
     };
     let run = RunBuilder::against(server).env("TERM", "xterm").stdout(terminal());
     run.stderr(terminal()).args(args).run().await;

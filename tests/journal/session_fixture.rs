@@ -8,9 +8,8 @@ use outlast::journal::{
     SessionFolder, SessionId,
 };
 use outlast::recovery::{
-    Event, Limits, Moment, Money, NewDemands, ReplyKind, Run, StopReason, TokenEstimate, Transition,
+    Event, Limits, Moment, Money, ReplyKind, Run, StopReason, TokenEstimate, Transition,
 };
-use outlast::secrets::KnownSecrets;
 use outlast::transcript::{Block, Message, ToolCall, Usage};
 use serde_json::json;
 use tempfile::TempDir;
@@ -71,14 +70,8 @@ pub(super) fn opening() -> ProcessOpening {
         version: "0.1.0".to_owned(),
         model: MODEL.to_owned(),
         permission_mode: "acceptEdits".to_owned(),
-        limits: Limits::default(),
         carry: CarryOver::On,
-        required_servers: Vec::new(),
-        new_demands: NewDemands::default(),
-        contract: None,
-        prompt: None,
-        title: None,
-        secrets: KnownSecrets::default(),
+        ..ProcessOpening::default()
     }
 }
 

@@ -13,6 +13,7 @@ pub(crate) mod scratch;
 pub(crate) mod seeds;
 pub(crate) mod signals;
 pub(crate) mod stopwatch;
+pub(crate) mod terminal;
 pub(crate) mod tokens;
 pub(crate) mod wire;
 
@@ -245,6 +246,13 @@ impl FinishedProcess {
             value
         };
         self.stdout.lines().map(parse).collect()
+    }
+
+    /// The blocks of tool results on standard output, in the order of their calls.
+    pub(crate) fn tool_results(&self) -> Vec<Value> {
+        let frames = self.frames();
+        let contents = frames.iter().filter_map(|frame| frame["message"]["content"].as_array());
+        contents.flatten().filter(|block| block["type"] == "tool_result").cloned().collect()
     }
 
     /// The one result: the last line, with no other before it.

@@ -6,8 +6,14 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 use nix::sched::{CloneFlags, unshare};
+use serde_json::{Value, json};
 
 use super::python::search_path;
+
+/// The setting of a hook that is this shell command.
+pub(crate) fn script(text: &str) -> Value {
+    json!({ "type": "command", "command": text })
+}
 
 /// Writes a program, and the folder that it is in. The kernel executes no file that is open for
 /// writing, and what another test starts meanwhile has copies of all descriptors until it executes

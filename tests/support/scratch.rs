@@ -25,3 +25,9 @@ fn place() -> PathBuf {
     let room = statvfs(memory).map_or(0, |it| it.blocks_available() * it.fragment_size());
     if room >= ENOUGH { memory.to_path_buf() } else { std::env::temp_dir() }
 }
+
+/// Writes a file, and makes the folders above it that are missing.
+pub(crate) fn write_file(path: &Path, content: impl AsRef<[u8]>) {
+    std::fs::create_dir_all(path.parent().expect("a file is in a folder")).expect("a folder");
+    std::fs::write(path, content).expect("a file can be written");
+}

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::support::python::search_path;
-use crate::support::scratch::scratch_folder;
+use crate::support::scratch::{scratch_folder, write_file};
 use crate::support::supervisor;
 
 /// Time limit of every wait on a busy machine.
@@ -57,8 +57,7 @@ impl Bench {
 
     pub(crate) fn file(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
         let path = self.cwd.join(name);
-        fs::create_dir_all(path.parent().expect("a parent")).expect("a folder");
-        fs::write(&path, content).expect("a file");
+        write_file(&path, content);
         path
     }
 

@@ -1,7 +1,6 @@
 //! Trials of what definitions of sub-agents say beside prompt and tools: skills, servers, hooks.
 
 use std::fs;
-use std::path::Path;
 use std::time::Duration;
 
 use outlast::rehearsal::{ReceivedRequest, RehearsalServer, Scenario, StepCondition};
@@ -12,6 +11,7 @@ use super::outcomes::agrees;
 use super::timeouts::{messages, with};
 use crate::mcp::script;
 use crate::support::python::python;
+use crate::support::scratch::write_file;
 use crate::support::{RunBuilder, serve};
 
 fn of_kind(kind: &str) -> StepCondition {
@@ -25,11 +25,6 @@ fn task(kind: &str) -> Value {
 fn go(server: &RehearsalServer, agents: &Value) -> RunBuilder {
     let agents = agents.to_string();
     RunBuilder::against(server).args(["--output-format", "stream-json", "--agents", &agents, "Go."])
-}
-
-fn write(path: &Path, text: &str) {
-    fs::create_dir_all(path.parent().expect("it is in a folder")).expect("a folder can be made");
-    fs::write(path, text).expect("a file can be written");
 }
 
 fn warnings(ended: &crate::support::FinishedProcess) -> String {
@@ -59,7 +54,7 @@ async fn skills_of_an_agent_type_are_in_its_prompt_and_unknown_ones_are_named() 
     let server = serve(scenario);
     let trial = go(&server, &agents);
     let skill = "---\ndescription: how to write\n---\nNo adverbs. See ${CLAUDE_SKILL_DIR}/list.";
-    write(&trial.config().join("skills/style/SKILL.md"), skill);
+    write_file(&trial.config().join("skills/style/SKILL.md"), skill);
     let ended = trial.run().await;
     agrees(&ended);
     assert_eq!(ended.code, Some(0), "{ended:?}");

@@ -33,6 +33,18 @@ pub(super) fn task(prompt: &str) -> Value {
     json!({ "description": "a part", "prompt": prompt, "subagent_type": "general-purpose" })
 }
 
+/// The input of a call in the background.
+pub(super) fn in_background(prompt: &str) -> Value {
+    let mut input = task(prompt);
+    input["run_in_background"] = json!(true);
+    input
+}
+
+/// The input of a command.
+pub(super) fn bash(command: &str) -> Value {
+    json!({ "command": command })
+}
+
 /// The results that a request holds, with whether each is an error.
 pub(super) fn results(request: &ReceivedRequest) -> Vec<(String, bool)> {
     let word = |block: &Value| -> String {
@@ -55,7 +67,7 @@ fn agents(result: &Value) -> Vec<Value> {
     result["agents"].as_array().cloned().unwrap_or_default()
 }
 
-fn go(server: &RehearsalServer) -> RunBuilder {
+pub(super) fn go(server: &RehearsalServer) -> RunBuilder {
     RunBuilder::against(server).args(["--output-format", "stream-json", "Go."])
 }
 

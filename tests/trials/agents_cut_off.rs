@@ -7,10 +7,10 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
-use outlast::rehearsal::{RehearsalServer, Scenario};
+use outlast::rehearsal::Scenario;
 use serde_json::{Value, json};
 
-use super::agents::{of_agent, of_root, requests, results, task};
+use super::agents::{bash, go, in_background, of_agent, of_root, requests, results, task};
 use super::outcomes::agrees;
 use super::requirements::{fails_as, told};
 use super::timeouts::{messages, with};
@@ -24,20 +24,6 @@ const MEETS: &str = "read word < meeting";
 
 /// Rings, and never ends.
 const RINGS: &str = "echo on > bell; exec sleep 1000";
-
-fn bash(command: &str) -> Value {
-    json!({ "command": command })
-}
-
-fn in_background(prompt: &str) -> Value {
-    let mut input = task(prompt);
-    input["run_in_background"] = json!(true);
-    input
-}
-
-fn go(server: &RehearsalServer) -> RunBuilder {
-    RunBuilder::against(server).args(["--output-format", "stream-json", "Go."])
-}
 
 fn meeting(work: &Path) {
     mkfifo(&work.join("meeting"), Mode::S_IRUSR | Mode::S_IWUSR).expect("a pipe can be made");

@@ -8,7 +8,7 @@ use outlast::recovery::Nudge;
 use outlast::rehearsal::{AfterLast, Scenario};
 use serde_json::json;
 
-use super::agents::{of_agent, of_root, requests, results, task};
+use super::agents::{in_background, of_agent, of_root, requests, results, task};
 use super::outcomes::agrees;
 use super::requirements::{asked, fails_as, told};
 use super::timeouts::{messages, with};
@@ -73,10 +73,8 @@ async fn the_deadline_applies_to_agents() {
 
 #[tokio::test]
 async fn a_background_agent_is_waited_for_and_its_report_delivered() {
-    let mut input = task("late");
-    input["run_in_background"] = json!(true);
     let scenario = Scenario::new()
-        .tool("Agent", input)
+        .tool("Agent", in_background("late"))
         .when(of_root())
         .reply("It works.")
         .when(of_root())
@@ -108,10 +106,8 @@ async fn a_background_agent_is_waited_for_and_its_report_delivered() {
 
 #[tokio::test]
 async fn a_background_agent_that_does_not_end_is_stopped_and_named() {
-    let mut input = task("never");
-    input["run_in_background"] = json!(true);
     let scenario = Scenario::new()
-        .tool("Agent", input)
+        .tool("Agent", in_background("never"))
         .when(of_root())
         .reply("It works.")
         .when(of_root())
@@ -131,10 +127,8 @@ async fn a_background_agent_that_does_not_end_is_stopped_and_named() {
 
 #[tokio::test]
 async fn a_background_agent_is_stopped_by_its_id() {
-    let mut input = task("never");
-    input["run_in_background"] = json!(true);
     let scenario = Scenario::new()
-        .tool("Agent", input)
+        .tool("Agent", in_background("never"))
         .when(of_root())
         .tool("KillShell", json!({ "shell_id": "a1" }))
         .when(of_root())

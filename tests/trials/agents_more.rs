@@ -7,25 +7,11 @@ use nix::unistd::mkfifo;
 use outlast::rehearsal::{RehearsalServer, Scenario};
 use serde_json::{Value, json};
 
-use super::agents::{of_agent, of_root, requests, results, task};
+use super::agents::{bash, go, in_background, of_agent, of_root, requests, results, task};
 use super::outcomes::agrees;
 use super::requirements::fails_as;
 use super::timeouts::{messages, with};
 use crate::support::{FinishedProcess, RunBuilder, serve};
-
-fn go(server: &RehearsalServer) -> RunBuilder {
-    RunBuilder::against(server).args(["--output-format", "stream-json", "Go."])
-}
-
-fn bash(command: &str) -> Value {
-    json!({ "command": command })
-}
-
-fn in_background(prompt: &str) -> Value {
-    let mut input = task(prompt);
-    input["run_in_background"] = json!(true);
-    input
-}
 
 /// The results of the run itself, as the last request of it has them.
 fn told(server: &RehearsalServer) -> Vec<(String, bool)> {

@@ -2,18 +2,12 @@
 
 use std::time::Duration;
 
-use outlast::rehearsal::{AfterLast, ReceivedRequest, Scenario};
+use outlast::rehearsal::{AfterLast, Scenario};
 use serde_json::{Value, json};
 
 use crate::support::requests::blocks;
 use crate::support::stopwatch::Stopwatch;
 use crate::support::{RunBuilder, is_alive, serve};
-
-/// The results of the calls, in their order.
-fn told(request: &ReceivedRequest) -> Vec<String> {
-    let results = blocks(request, "tool_result");
-    results.iter().map(|result| result["content"].to_string()).collect()
-}
 
 #[tokio::test]
 async fn commands_that_would_hang_do_not_block_the_run() {
@@ -36,7 +30,8 @@ async fn commands_that_would_hang_do_not_block_the_run() {
     assert_eq!(ended.code, Some(0), "{ended:?}");
     began.assert_within(Duration::from_secs(30), "commands that hang");
     assert_eq!(server.violations(), [""; 0]);
-    let told = told(&server.requests()[5]);
+    let results = blocks(&server.requests()[5], "tool_result");
+    let told: Vec<String> = results.iter().map(Value::to_string).collect();
     assert!(told[0].contains("CONFLICT"), "{told:?}");
     assert!(told[1].contains("main") && !told[1].contains("Exit code"), "{told:?}");
     assert!(told[2].contains("Timed out after 3s 500ms"), "{told:?}");

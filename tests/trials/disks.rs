@@ -165,8 +165,10 @@ async fn an_unusable_home_loses_the_journal_but_not_the_run() {
         let server = serve(task());
         let trial = RunBuilder::against(&server).without("OUTLAST_CONFIG_DIR").env("HOME", home);
         let ended = trial.args(["Do it."]).run().await;
-        goes_on_without(&ended, "cannot write the journal");
+        let result = goes_on_without(&ended, "cannot write the journal");
         assert_eq!(effects(&ended), 3, "{home}: {ended:?}");
+        assert_eq!(result["warnings"].as_array().map(Vec::len), Some(1), "{result}");
+        assert_eq!(ended.stderr.lines().count(), 1, "{ended:?}");
     }
     let server = serve(task());
     let trial = RunBuilder::against(&server);

@@ -128,17 +128,6 @@ async fn a_shortage_without_retry_after_disables_fast_mode_for_half_an_hour() {
     assert_eq!(speeds(&server), [true, false, true], "{ended:?}");
 }
 
-#[tokio::test]
-async fn fast_mode_is_not_requested_before_its_cooldown_ends() {
-    let quick = json!({ "command": "true" });
-    let scenario = Scenario::new().status(429).header("retry-after", "20");
-    let server = serve(a_turn(a_turn(scenario, &quick), &quick).reply("Done."));
-    let flags = ["--model", MODEL, "--fast", "Do it."];
-    let ended = RunBuilder::against(&server).args(flags).run().await;
-    assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert_eq!(speeds(&server), [true, false, false, false]);
-}
-
 /// For the whole session, however short the wait would be, and in the next process too.
 #[tokio::test]
 async fn fast_mode_is_not_requested_again_after_the_account_lacks_it() {

@@ -7,11 +7,8 @@ use nix::sys::signal::Signal;
 use outlast::rehearsal::{RehearsalServer, Scenario};
 use serde_json::{Value, json};
 
+use crate::support::programs::script;
 use crate::support::{FifoSignal, FinishedProcess, RunBuilder, is_alive, serve};
-
-fn script(text: &str) -> Value {
-    json!({ "type": "command", "command": text })
-}
 
 fn hooks(event: &str, entries: &[Value]) -> Value {
     json!({ "hooks": { event: [{ "hooks": entries }] } })
@@ -35,13 +32,6 @@ async fn run(server: &RehearsalServer, settings: &Value) -> FinishedProcess {
 /// A tool call, and an answer.
 fn calling(command: &str) -> RehearsalServer {
     serve(Scenario::new().tool("Bash", json!({ "command": command })).reply("Done."))
-}
-
-/// Everything that the model is told with a request.
-fn told(server: &RehearsalServer, request: usize) -> String {
-    let requests = server.requests();
-    let request = requests.get(request).unwrap_or_else(|| panic!("{} requests", requests.len()));
-    request.body["messages"].to_string()
 }
 
 fn read(folder: &Path, name: &str) -> String {
@@ -91,16 +81,6 @@ async fn hooks_receive_every_event_and_no_credentials() {
 }
 
 #[tokio::test]
-async fn a_prompt_that_a_hook_rejects_is_never_sent() {
-    let server = serve(Scenario::new().reply("never"));
-    let ended = run(&server, &one("UserPromptSubmit", "echo no secrets here >&2; exit 2")).await;
-    let result = ended.result();
-    assert_eq!((ended.code, &result["terminal_reason"]), (Some(6), &json!("hook_stopped")));
-    assert!(result["errors"][0].as_str().is_some_and(|it| it.contains("no secrets here")));
-    assert!(server.requests().is_empty());
-}
-
-#[tokio::test]
 async fn a_hook_failure_is_a_warning_and_is_logged() {
     let server = calling("touch made");
     let ended = run(&server, &one("PreToolUse", "exit 1")).await;
@@ -123,21 +103,6 @@ async fn earlier_hook_failures_are_reported_at_the_next_session_start() {
     let second = first.again(&server.base_url()).args(args).run().await;
     assert!(second.stderr.contains("hooks have failed once"), "{}", second.stderr);
     assert!(second.result()["hooks"]["log"].is_string());
-}
-
-#[tokio::test]
-async fn a_stop_hook_that_always_blocks_is_overruled_and_informed() {
-    let server = serve(Scenario::new().reply("Done.").reply("Done.").reply("Done."));
-    let block = r#"cat >> told; n=$(wc -l < told); echo "try $n" >&2; exit 2"#;
-    let ended = run(&server, &one("Stop", block)).await;
-    let result = ended.result();
-    assert_eq!((ended.code, &result["terminal_reason"]), (Some(9), &json!("stop_hook_blocked")));
-    assert_eq!(server.requests().len(), 3);
-    let text = read(&ended.work(), "told");
-    let active = |line: &str| line.contains(r#""stop_hook_active":true"#);
-    assert_eq!(text.lines().map(active).collect::<Vec<_>>(), [false, true, true]);
-    assert!(told(&server, 1).contains("try 1") && told(&server, 2).contains("try 2"));
-    assert!(result["errors"][0].as_str().is_some_and(|it| it.contains("try 3")), "{result}");
 }
 
 #[tokio::test]

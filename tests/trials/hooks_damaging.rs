@@ -8,15 +8,11 @@ use outlast::rehearsal::{RehearsalServer, Scenario};
 use serde_json::{Value, json};
 
 use super::agents::{of_agent, of_root, requests, task};
-use crate::support::programs::write_program;
+use crate::support::programs::{script, write_program};
 use crate::support::{RunBuilder, serve};
 
 fn hooks(event: &str, entry: &Value) -> String {
     json!({ "hooks": { event: [{ "hooks": [entry] }] } }).to_string()
-}
-
-fn script(text: &str) -> Value {
-    json!({ "type": "command", "command": text })
 }
 
 fn trial(server: &RehearsalServer, settings: &str) -> RunBuilder {

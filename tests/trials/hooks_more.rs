@@ -9,11 +9,8 @@ use outlast::rehearsal::{RehearsalServer, Scenario};
 use serde_json::{Value, json};
 
 use super::spending::{CROWDED, crowding, summaries};
+use crate::support::programs::script;
 use crate::support::{FifoSignal, FinishedProcess, RunBuilder, serve};
-
-fn script(text: &str) -> Value {
-    json!({ "type": "command", "command": text })
-}
 
 fn one(event: &str, text: &str) -> Value {
     json!({ "hooks": { event: [{ "hooks": [script(text)] }] } })

@@ -5,6 +5,7 @@ use std::os::unix::fs::symlink;
 use outlast::rehearsal::Scenario;
 use serde_json::{Value, json};
 
+use crate::support::scratch::write_file;
 use crate::support::{FinishedProcess, RunBuilder, serve};
 
 /// Forbids what lies in the folder `secrets` of the project, by the field that names a file or a
@@ -28,9 +29,7 @@ async fn run(settings: &Value, calls: Vec<(&str, Value)>) -> FinishedProcess {
     let work = trial.work();
     for (name, text) in [("secrets/k.txt", "KEY-1"), ("secrets/n.txt", "KEY-2"), ("open", "KEY-3")]
     {
-        let path = work.join(name);
-        std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder can be made");
-        std::fs::write(path, text).expect("a file can be written");
+        write_file(&work.join(name), text);
     }
     symlink("secrets/k.txt", work.join("alias")).expect("a link can be made");
     symlink("secrets", work.join("folder")).expect("a link can be made");
@@ -38,15 +37,6 @@ async fn run(settings: &Value, calls: Vec<(&str, Value)>) -> FinishedProcess {
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert_eq!(server.violations(), Vec::<String>::new());
     ended
-}
-
-/// The result of each call.
-fn results(ended: &FinishedProcess) -> Vec<String> {
-    let frames = ended.frames().into_iter().filter(|frame| frame["type"] == "user");
-    let blocks = frames
-        .flat_map(|frame| frame["message"]["content"].as_array().cloned().unwrap_or_default());
-    let results = blocks.filter(|block| block["type"] == "tool_result");
-    results.map(|block| block["content"].to_string()).collect()
 }
 
 #[tokio::test]
@@ -68,7 +58,7 @@ async fn a_path_hook_matches_a_file_under_every_name_and_no_other_file() {
     let open = [read("../open"), ("Grep", json!({ "pattern": "KEY", "path": "../open" }))];
     let calls = guarded.into_iter().chain(open).collect();
     let ended = run(&hook("PreToolUse", GUARD), calls).await;
-    let results = results(&ended);
+    let results: Vec<String> = ended.tool_results().iter().map(Value::to_string).collect();
     assert_eq!(results.len(), count + 2, "{results:?}");
     for (index, result) in results.iter().enumerate() {
         let is_guarded = index < count && index != 8;
@@ -93,8 +83,8 @@ async fn a_hook_may_replace_a_path_by_a_relative_or_absolute_one() {
         settings["hooks"]["PostToolUse"] =
             json!([{ "hooks": [{ "type": "command", "command": "cat > told" }] }]);
         let ended = run(&settings, vec![("Read", json!({ "file_path": "secrets/k.txt" }))]).await;
-        let results = results(&ended);
-        assert!(results[0].contains("KEY-3"), "{path}: {results:?}");
+        let result = ended.tool_results()[0].to_string();
+        assert!(result.contains("KEY-3"), "{path}: {result}");
         let told = std::fs::read_to_string(ended.work().join("told")).expect("it was told");
         let told: Value = serde_json::from_str(&told).expect("JSON");
         let open = ended.work().canonicalize().expect("it is there").join("open");

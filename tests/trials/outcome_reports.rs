@@ -1,21 +1,10 @@
 //! Trials.
 //! Every outcome of a run is reported once, last, and completely.
 
-use std::collections::BTreeSet;
 use std::os::unix::fs::FileTypeExt;
-use std::sync::Arc;
 use std::time::Duration;
 
-use outlast::agent::{
-    Clock, ContextGauge, Delegation, Housekeeping, InterruptSender, ModelEndpoint, Observer,
-    Prompt, RunEvent, RunOutcome, Setup, interrupt, run as run_agent,
-};
-use outlast::journal::{Journal, RestoredSession};
-use outlast::model::{Credential, ModelClient, ModelService, Reasoning, model_facts};
-use outlast::recovery::{Interrupt, Ledger, Limits, StopReason};
-use outlast::rehearsal::{AfterLast, RehearsalServer, Scenario};
-use outlast::secrets::KnownSecrets;
-use outlast::tools::{PermissionMode, ToolSettings, Toolbox};
+use outlast::rehearsal::{AfterLast, Scenario};
 use serde_json::{Value, json};
 
 use super::outcomes::agrees;
@@ -228,111 +217,4 @@ async fn an_unwritable_result_file_is_a_warning_after_another_failure() {
     let warning = result["warnings"][0].as_str().expect("a text");
     assert!(warning.contains("results/result.json"), "{warning}");
     assert!(ended.stderr.contains(&format!("outlast: warning: {warning}\n")), "{}", ended.stderr);
-}
-
-#[tokio::test]
-async fn an_unwritable_journal_is_reported_and_does_not_end_the_run() {
-    let server = serve(Scenario::new().tool("Glob", json!({ "pattern": "*" })).reply("Done."));
-    let trial = RunBuilder::against(&server).args(["do it"]);
-    // Where the folder of all sessions should be.
-    let config = trial.work().join("config");
-    std::fs::create_dir(&config).expect("a new folder");
-    std::fs::write(config.join("projects"), "no folder").expect("a new file");
-    let config = config.to_str().expect("a path").to_owned();
-    let ended = trial.env("OUTLAST_CONFIG_DIR", &config).run().await;
-    let result = agrees(&ended);
-    assert_eq!((ended.code, &result["result"]), (Some(0), &json!("Done.")));
-    assert_eq!((&result["durable"], &result["resume"]), (&json!(false), &Value::Null));
-    assert_eq!(result["journal"]["state"], "lost");
-    assert!(result["journal"]["error"].as_str().is_some_and(|why| why.contains("projects")));
-    assert_eq!(ended.stderr.lines().count(), 1, "said once: {ended:?}");
-    assert!(ended.stderr.contains("journal"), "{ended:?}");
-    assert_eq!(server.violations(), Vec::<String>::new());
-}
-
-/// Panics at the notice of this number, counted from 1, and at every one after it.
-struct Nervous {
-    seen: usize,
-    bears: usize,
-}
-
-impl Observer for Nervous {
-    fn observe(&mut self, _: &RunEvent) {
-        self.seen += 1;
-        assert!(self.seen <= self.bears, "that was one too many: {}", self.seen);
-    }
-}
-
-/// A run without a process of its own.
-async fn within_this_process(
-    server: &RehearsalServer,
-    folder: &std::path::Path,
-    bears: usize,
-) -> RunOutcome {
-    let mut tools = ToolSettings::new(folder, &folder.join("scratch"), "a-session");
-    tools.supervisor = crate::support::supervisor();
-    tools.permissions.mode = PermissionMode::BypassPermissions;
-    tools.environment = vec![("PATH".into(), std::env::var_os("PATH").unwrap_or_default())];
-    let client = ModelClient::new(ModelService::new(server.base_url(), Credential::None));
-    let setup = Setup {
-        session_id: "a-session".to_owned(),
-        prompt: Prompt::text("do it"),
-        system: String::new(),
-        cwd: folder.to_owned(),
-        endpoints: vec![ModelEndpoint {
-            label: "claude-sonnet-5-5".to_owned(),
-            facts: model_facts("claude-sonnet-5-5"),
-            client: Arc::new(client.expect("it fits")),
-        }],
-        toolbox: Toolbox::new(&tools).expect("they fit"),
-        servers: Arc::default(),
-        keep_servers: false,
-        lifecycle: None,
-        host: None,
-        limits: Limits::default(),
-        ledger: Ledger::new(None),
-        clock: Clock::start(100.0),
-        seed: 1,
-        permission_mode: "bypassPermissions".to_owned(),
-        api_key_source: "none".to_owned(),
-        reasoning: Reasoning::default(),
-        stream_events: false,
-        stop_after: None,
-        shared: None,
-        journal: Journal::disabled(),
-        secrets: KnownSecrets::default(),
-        hooks: None,
-        memory_files: Vec::new(),
-        warnings: Vec::new(),
-        resumed: RestoredSession::default(),
-        moved_folder: None,
-        gauge: ContextGauge::default(),
-        agents: Vec::new(),
-        delegation: Delegation::default(),
-        housekeeping: Housekeeping::default(),
-    };
-    let interrupter = InterruptSender::new(None);
-    let mut observer = Nervous { seen: 0, bears };
-    let ending = Box::pin(run_agent(setup, &mut observer, interrupter.subscribe())).await;
-    interrupt(&interrupter, Interrupt::Sigterm);
-    ending
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_panic_at_any_point_of_a_run_is_reported_as_its_outcome() {
-    let mut reasons = BTreeSet::new();
-    for bears in 0..100 {
-        let scenario = Scenario::new().status(529).tool("Bash", json!({ "command": "echo hi" }));
-        let server = serve(scenario.reply("Done."));
-        let folder = tempfile::tempdir().expect("a scratch folder");
-        let ending = Box::pin(within_this_process(&server, folder.path(), bears)).await;
-        reasons.insert(ending.reason.name());
-        if ending.reason == StopReason::Completed {
-            assert!(bears > 8, "it told of more than {bears} things");
-            break;
-        }
-        assert_eq!(ending.reason, StopReason::InternalError, "after {bears}");
-        assert!(ending.broken.is_some_and(|said| said.contains("one too many")), "after {bears}");
-    }
-    assert_eq!(reasons.into_iter().collect::<Vec<_>>(), ["completed", "internal_error"]);
 }

@@ -34,9 +34,7 @@ fn trial(server: &RehearsalServer, home: &Path) -> RunBuilder {
 
 /// The result of the command.
 fn told(ended: &FinishedProcess) -> String {
-    let frames = ended.frames();
-    let user = frames.iter().find(|frame| frame["type"] == "user").expect("a tool result");
-    user["message"]["content"][0]["content"].to_string()
+    ended.tool_results()[0].to_string()
 }
 
 fn init(ended: &FinishedProcess) -> Value {

@@ -196,25 +196,6 @@ async fn without_persistence_nothing_is_written() {
     assert_eq!(ended.code, Some(2), "there is nothing to continue: {ended:?}");
 }
 
-#[tokio::test]
-async fn an_unwritable_folder_loses_the_journal_but_not_the_run() {
-    let scenario = Scenario::new().tool("Bash", json!({ "command": "true" })).reply("Done.");
-    let server = serve(scenario);
-    let trial = RunBuilder::against(&server);
-    // A file where the folder should be keeps even root from writing there.
-    let blocked = trial.work().join("file");
-    fs::write(&blocked, "").expect("the folder is ours");
-    let config = blocked.join("config").display().to_string();
-    let ended = trial.env("OUTLAST_CONFIG_DIR", &config).args(["Do it."]).run().await;
-    let result = ended.result();
-    assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert_eq!(result["result"], "Done.");
-    assert_eq!((&result["durable"], &result["journal"]["state"]), (&json!(false), &json!("lost")));
-    assert_eq!(result["warnings"].as_array().map(Vec::len), Some(1), "{result}");
-    assert_eq!(ended.stderr.lines().count(), 1, "{ended:?}");
-    assert!(ended.stderr.contains("without a journal"), "{ended:?}");
-}
-
 /// The kernel kills a process that exceeds its file size limit, unless it ignores SIGXFSZ.
 #[tokio::test]
 async fn a_file_size_limit_loses_the_journal_but_not_the_run() {

@@ -8,12 +8,11 @@ use outlast::rehearsal::{RehearsalServer, Scenario};
 use serde_json::{Value, json};
 
 use super::outcomes::agrees;
+use crate::support::scratch::write_file;
 use crate::support::{FinishedProcess, RunBuilder, serve};
 
 fn plant(folder: &Path, name: &str, text: &str) {
-    let path = folder.join(name);
-    fs::create_dir_all(path.parent().expect("a file is in a folder")).expect("a folder");
-    fs::write(path, text).expect("a file can be written");
+    write_file(&folder.join(name), text);
 }
 
 /// Writes the files of a repository of this kind.

@@ -32,15 +32,6 @@ fn asked(server: &RehearsalServer, requests: usize, told_in: &[usize]) {
 }
 
 #[tokio::test]
-async fn concurrent_tools_count_as_one_turn() {
-    let server = serve(works(works(Scenario::new(), "Step 1."), "Step 2."));
-    let ended = RunBuilder::against(&server).args(["do it", "--max-turns", "2"]).run().await;
-    let result = out_of_turns(&ended, 2, "Step 2.");
-    assert_eq!(result["tools"]["calls"], 6, "the last reply's tools run too");
-    asked(&server, 2, &[2]);
-}
-
-#[tokio::test]
 async fn turns_before_a_crash_count_after_resume() {
     // The command waits inside the shell itself, so that nothing outlives both.
     let waits = json!({ "command": "echo here > bell; read -r never < silent" });

@@ -1,12 +1,12 @@
 //! Trials of `--profile untrusted`: a checkout of a stranger gets nothing but its files read.
 
-use std::fs;
 use std::path::Path;
 
 use outlast::process::{LandlockSupport, filters_system_calls};
 use outlast::rehearsal::{RehearsalServer, Scenario};
 use serde_json::json;
 
+use crate::support::scratch::write_file;
 use crate::support::{RunBuilder, non_temporary_folder, serve};
 
 const LIMITS: [&str; 4] = ["--max-budget-usd", "1", "--max-duration", "5m"];
@@ -28,9 +28,7 @@ const CHECKOUT: [(&str, &str); 6] = [
 fn trial(server: &RehearsalServer, home: &Path) -> RunBuilder {
     let run = RunBuilder::bare(&server.base_url()).env("HOME", &home.display().to_string());
     for (name, content) in CHECKOUT {
-        let path = run.work().join(name);
-        fs::create_dir_all(path.parent().expect("a folder")).expect("folders");
-        fs::write(path, content).expect("a file");
+        write_file(&run.work().join(name), content);
     }
     let config = home.join("config").display().to_string();
     run.env("OUTLAST_CONFIG_DIR", &config).env("OUTLAST_TRUST_PROJECT", "1")

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 
 use outlast::rehearsal::{FaultPosition, Scenario, ScriptedFaultKind};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::outcomes::agrees;
-use crate::support::{FinishedProcess, RunBuilder, serve};
+use crate::support::{RunBuilder, serve};
 
 /// A site on loopback: its address, and how often it was asked. Its thread ends with the process.
 fn site(answer: &'static str) -> (SocketAddr, Arc<AtomicUsize>) {
@@ -37,13 +37,6 @@ fn fetches(address: SocketAddr) -> Scenario {
     Scenario::new().tool("WebFetch", json!({ "url": url, "prompt": "all" })).reply("Done.")
 }
 
-/// The result of the call that reads the page.
-fn told(ended: &FinishedProcess) -> Value {
-    let frames = ended.frames();
-    let user = frames.iter().find(|frame| frame["type"] == "user").expect("a tool result");
-    user["message"]["content"][0].clone()
-}
-
 const ALLOWED: [&str; 2] = ["--allowedTools", "WebFetch(domain:127.0.0.1)"];
 const OPENED: [&str; 2] = ["--settings", r#"{"webFetchPrivateHosts": ["127.0.0.1"]}"#];
 const FRAMES: [&str; 3] = ["Do it.", "--output-format", "stream-json"];
@@ -55,7 +48,7 @@ async fn an_allowed_page_reaches_the_model() {
     let trial = RunBuilder::bare(&server.base_url()).args(FRAMES).args(ALLOWED).args(OPENED);
     let ended = trial.run().await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    let told = told(&ended).to_string();
+    let told = ended.tool_results()[0].to_string();
     assert!(told.contains("# The page") && told.contains("of pages"), "{told}");
     assert_eq!(asked.load(Ordering::SeqCst), 1);
     agrees(&ended);
@@ -82,7 +75,8 @@ async fn without_an_allow_rule_a_fetch_is_denied_and_listed_in_the_result() {
     let ended = RunBuilder::bare(&server.base_url()).args(FRAMES).args(OPENED).run().await;
     let result = ended.result();
     assert_eq!(result["permission_denials"][0]["tool_name"], "WebFetch", "{result}");
-    assert!(told(&ended).to_string().contains("WebFetch(domain:127.0.0.1)"), "{ended:?}");
+    let told = ended.tool_results()[0].to_string();
+    assert!(told.contains("WebFetch(domain:127.0.0.1)"), "{ended:?}");
     assert_eq!(asked.load(Ordering::SeqCst), 0);
 }
 
@@ -95,7 +89,7 @@ async fn loopback_is_blocked_and_an_untrusted_repository_cannot_allow_it() {
     std::fs::write(trial.work().join(".claude/settings.json"), OPENED[1]).expect("a file");
     let ended = trial.run().await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    let told = told(&ended);
+    let told = &ended.tool_results()[0];
     assert_eq!(told["is_error"], true);
     assert!(told.to_string().contains("127.0.0.1, this machine"), "{told}");
     assert_eq!(asked.load(Ordering::SeqCst), 0);

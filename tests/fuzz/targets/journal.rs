@@ -11,8 +11,6 @@ use outlast::journal::{
     CarryOver, JournalError, LockedSession, MessageMeta, OnDamage, ProcessOpening, RestoredSession,
     SessionFolder, SessionId, read_session,
 };
-use outlast::recovery::Limits;
-use outlast::secrets::KnownSecrets;
 use outlast::transcript::{Block, HistoryRule, Message, violations};
 use outlast_fuzz::{folder, work};
 
@@ -63,13 +61,8 @@ fn opening() -> ProcessOpening {
         version: "0.1.0".to_owned(),
         model: "m".to_owned(),
         permission_mode: "default".to_owned(),
-        limits: Limits::default(),
         carry: CarryOver::On,
-        required_servers: Vec::new(),
-        contract: None,
-        prompt: None,
-        title: None,
-        secrets: KnownSecrets::default(),
+        ..ProcessOpening::default()
     }
 }
 

@@ -11,6 +11,7 @@ use super::commands::blocks;
 use super::pages::read;
 use crate::support::programs::write_program;
 use crate::support::python::search_path;
+use crate::support::scratch::write_file;
 use crate::support::{FinishedProcess, RunBuilder};
 
 mod ci;
@@ -71,9 +72,7 @@ impl Recipe {
     }
 
     fn file(self, name: &str, text: &str) -> Self {
-        let path = self.run.work().join(name);
-        fs::create_dir_all(path.parent().expect("a folder")).expect("the folder is ours");
-        fs::write(path, text).expect("the folder is ours");
+        write_file(&self.run.work().join(name), text);
         self
     }
 

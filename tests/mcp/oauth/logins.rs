@@ -1,12 +1,9 @@
 //! `outlast mcp login`, `logout` and `list`, with a user who is at a terminal and has a browser.
 
-use std::fs::{self, File};
-use std::io::Read;
+use std::fs;
 use std::path::Path;
 use std::process::Stdio;
-use std::thread;
 
-use nix::pty::openpty;
 use outlast::mcp::{LoginFolder, LoginState};
 use reqwest::Url;
 use serde_json::{Value, json};
@@ -17,6 +14,7 @@ use tokio::process::Command;
 
 use super::authority::{Authority, CLIENT_ID, CLIENT_SECRET, access_token, refresh_token};
 use super::{entry, login_path, saved, servers, temporary};
+use crate::support::terminal::open_terminal;
 use crate::support::wire::dead_end;
 use crate::support::with_time_limit;
 
@@ -46,16 +44,8 @@ fn settings(entry: &Value) -> TempDir {
 
 /// Logs in at a terminal. `browse` is what the user does with the page, whose address it gets.
 async fn log_in(mut command: Command, browse: impl AsyncFn(Url)) -> EndedLogin {
-    let pty = openpty(None, None).expect("a terminal");
-    let screen = thread::spawn(move || {
-        let (mut screen, mut shown, mut chunk) = (File::from(pty.master), Vec::new(), [0; 4096]);
-        // The terminal ends with an error when the last program has closed it.
-        while let Ok(count @ 1..) = screen.read(&mut chunk) {
-            shown.extend_from_slice(&chunk[..count]);
-        }
-        String::from_utf8_lossy(&shown).into_owned()
-    });
-    command.stdin(pty.slave.try_clone().expect("a second handle")).stderr(pty.slave);
+    let (terminal, screen) = open_terminal(0, 0);
+    command.stdin(terminal.try_clone().expect("a second handle")).stderr(terminal);
     let mut child = command.stdout(Stdio::piped()).spawn().expect("outlast starts");
     // Its copies of the terminal must not keep the screen open.
     drop(command);

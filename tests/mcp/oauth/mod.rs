@@ -14,6 +14,7 @@ use tempfile::TempDir;
 
 use super::runs::{calls, succeeded};
 use super::{McpFixture, long_timers, server_environment, unavailable_reason, words};
+use crate::support::scratch::write_file;
 use crate::support::{RunBuilder, serve, with_time_limit};
 use authority::{Authority, CLIENT_ID, CLIENT_SECRET, METADATA_PATH, access_token, refresh_token};
 
@@ -63,9 +64,7 @@ fn save_login(authority: &Authority, folder: &Path, age: u64) {
             "token_received_at": now.as_secs() - age, "issuer": authority.url,
         },
     });
-    let path = login_path(authority, folder);
-    fs::create_dir_all(path.parent().expect("a folder")).expect("it can be made");
-    fs::write(path, login.to_string()).expect("it can be written");
+    write_file(&login_path(authority, folder), login.to_string());
 }
 
 /// The server that a login was saved for, and its folder.
