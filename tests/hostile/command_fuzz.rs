@@ -6,12 +6,11 @@
 use std::collections::HashMap;
 
 use outlast::tools::{PermissionMode, ToolSettings};
-use serde_json::json;
 
 use super::bash_oracle::{BashOracle, Effects};
 use crate::support::rotation::number;
 use crate::support::seeds::first_seed;
-use crate::tools::bench::{Bench, call};
+use crate::tools::bench::Bench;
 
 const FILES: [&str; 3] = ["a", "b", "secret"];
 
@@ -203,7 +202,7 @@ impl Judge {
     }
 
     fn admits(&self, line: &str) -> bool {
-        self.bench.toolbox.admit(&call("Bash", json!({ "command": line }))).is_ok()
+        self.bench.admits(line)
     }
 
     /// Whether it admits each effect by itself; else the first that it does not.

@@ -80,6 +80,11 @@ impl Bench {
         tokio::time::timeout(PATIENCE, running).await.expect("every call comes back")
     }
 
+    /// True if the rules allow a command.
+    pub(crate) fn admits(&self, command: &str) -> bool {
+        self.toolbox.admit(&call("Bash", json!({ "command": command }))).is_ok()
+    }
+
     pub(crate) async fn bash(&self, command: &str) -> ToolOutcome {
         self.run("Bash", json!({ "command": command })).await
     }

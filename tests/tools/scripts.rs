@@ -11,9 +11,8 @@ use outlast::tools::PermissionMode;
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::{Config, TestRunner};
-use serde_json::json;
 
-use super::bench::{Bench, call};
+use super::bench::Bench;
 use crate::support::programs::write_program;
 
 /// Commands that log that they ran.
@@ -221,13 +220,10 @@ fn every_command_that_bash_runs_was_found_by_the_permission_check() {
     for name in NAMES {
         write_program(&cwd.join("bin").join(name), format!("#!/bin/sh\necho {name} >> $LOG\n"));
     }
-    let admits = |bench: &Bench, script: &str| {
-        bench.toolbox.admit(&call("Bash", json!({ "command": script }))).is_ok()
-    };
     let cases = std::env::var("CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(100);
     let config = Config { cases, failure_persistence: None, ..Config::default() };
     let told = TestRunner::new(config).run(&script(), |script| {
-        let all = [&allowing, &harmless].map(|bench| admits(bench, &script));
+        let all = [&allowing, &harmless].map(|bench| bench.admits(&script));
         if all == [false; 2] {
             return Ok(());
         }
@@ -241,7 +237,7 @@ fn every_command_that_bash_runs_was_found_by_the_permission_check() {
     told.unwrap_or_else(|error| panic!("{error}"));
     // The check is of some use: what it allows runs.
     for script in ["beta x && echo y | beta", "timeout 5 beta 'a; b'; beta \"x\" 2>&1"] {
-        assert!(admits(&allowing, script) && !ran(cwd, script).is_empty(), "{script}");
+        assert!(allowing.admits(script) && !ran(cwd, script).is_empty(), "{script}");
     }
 }
 
@@ -308,16 +304,13 @@ fn the_permission_check_finds_a_command_in_every_position() {
     };
     let denying = judge(PermissionMode::BypassPermissions, &["Bash"], &["Bash(evil *)"]);
     let allowing = judge(PermissionMode::Default, &["Bash(x *)"], &[]);
-    let admits = |bench: &Bench, script: &str| {
-        bench.toolbox.admit(&call("Bash", json!({ "command": script }))).is_ok()
-    };
     for outer in POSITIONS {
         for inner in POSITIONS {
             let place = outer.replace('%', inner);
             let script = place.replace('%', "evil 1");
-            assert!(!admits(&denying, &script), "denied, and run: {script}");
-            assert!(!admits(&allowing, &script), "no rule allows it: {script}");
+            assert!(!denying.admits(&script), "denied, and run: {script}");
+            assert!(!allowing.admits(&script), "no rule allows it: {script}");
         }
     }
-    assert!(admits(&allowing, "x 1; x && x | x") && admits(&denying, "x 1; x && x | x"));
+    assert!(allowing.admits("x 1; x && x | x") && denying.admits("x 1; x && x | x"));
 }

@@ -132,16 +132,6 @@ async fn no_fallback_outranks_the_chain_of_the_settings() {
     }
 }
 
-/// An invalid address fails for every model there.
-#[tokio::test]
-async fn a_failing_address_is_left_only_for_another_one() {
-    let fall = two_falls().last().expect("one of an address");
-    let (primary, _other) = stage(&fall);
-    let ended = trial(&primary).args(["--fallback-model", SECOND, "Do it."]).run().await;
-    assert!(ended.code.is_some_and(|code| code > 0), "{ended:?}");
-    assert_eq!(models(&primary), vec![FIRST; fall.requests + 1], "{ended:?}");
-}
-
 #[tokio::test]
 async fn an_unreachable_provider_is_left_for_another() {
     let (_taken, address) = dead_end();
@@ -185,19 +175,6 @@ async fn a_silent_provider_is_left_for_another() {
         assert_eq!((primary.requests().len(), other.requests().len()), (2, 1));
     }))
     .await;
-}
-
-/// Overloads that pass are no reason to leave, however many turns have one.
-#[tokio::test]
-async fn a_single_overload_does_not_switch_the_model() {
-    let turn =
-        |scenario: Scenario, _| scenario.status(529).tool("Bash", json!({ "command": "true" }));
-    let server = serve((0..4).fold(Scenario::new(), turn).status(529).reply("Done."));
-    let flags = ["--output-format=stream-json", "--fallback-model=opus,haiku", "Do it."];
-    let ended = hasty(&server).args(flags).run().await;
-    assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert_eq!(models(&server), [FIRST; 10]);
-    assert_eq!(switches(&ended), [] as [[Value; 2]; 0]);
 }
 
 /// A model that was left is not called again, even after successes of the others, but for the

@@ -22,7 +22,6 @@ mod doctor_sandbox;
 mod doctor_services;
 mod endpoints;
 mod exits_on_time;
-mod fallback;
 mod fast;
 mod gateways;
 mod heartbeats;

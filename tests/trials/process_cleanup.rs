@@ -97,42 +97,32 @@ fn begin(unique: &str) -> Scenario {
     Scenario::new().tool("Bash", json!({ "command": command(unique) }))
 }
 
-fn let_go(running: &RunningProcess) {
-    fs::write(running.work().join("go"), "\n").expect("the shell reads");
+/// Nothing is left of a run that goes on by itself among all that is hostile.
+async fn leaves_none(rest: fn(Scenario) -> Scenario, args: &[&str], is_error: bool, what: &str) {
+    let unique = unique();
+    let running = surrounded(rest(begin(&unique)), args, &unique).await;
+    let pid = running.pid();
+    if args.is_empty() {
+        fs::write(running.work().join("go"), "\n").expect("the shell reads");
+    }
+    assert_eq!(running.end().await.result()["is_error"], is_error, "{what}");
+    none_left(&unique, pid, what).await;
 }
 
 #[tokio::test]
 async fn no_process_survives_a_successful_run() {
-    let unique = unique();
-    let running = surrounded(begin(&unique).reply("Done."), &[], &unique).await;
-    let pid = running.pid();
-    let_go(&running);
-    let ended = running.end().await;
-    assert_eq!(ended.result()["result"], "Done.");
-    none_left(&unique, pid, "success").await;
+    leaves_none(|scenario| scenario.reply("Done."), &[], false, "success").await;
 }
 
 #[tokio::test]
 async fn no_process_survives_a_failed_run() {
-    let unique = unique();
-    let running = surrounded(begin(&unique).status(400), &[], &unique).await;
-    let pid = running.pid();
-    let_go(&running);
-    let ended = running.end().await;
-    assert_eq!(ended.result()["is_error"], true);
-    none_left(&unique, pid, "an error").await;
+    leaves_none(|scenario| scenario.status(400), &[], true, "an error").await;
 }
 
 #[tokio::test]
 async fn no_process_survives_the_deadline() {
-    let unique = unique();
     // By then all of them have to be there, even on a busy machine.
-    let args = ["--max-duration", "12s"];
-    let running = surrounded(begin(&unique), &args, &unique).await;
-    let pid = running.pid();
-    let ended = running.end().await;
-    assert_eq!(ended.result()["is_error"], true);
-    none_left(&unique, pid, "the deadline").await;
+    leaves_none(|scenario| scenario, &["--max-duration", "12s"], true, "the deadline").await;
 }
 
 #[tokio::test]
@@ -227,11 +217,10 @@ async fn a_command_that_kills_the_supervisor_is_still_ended() {
     assert!(told[1].contains("here 6002"), "{}", told[1]);
 }
 
-#[tokio::test]
-async fn with_supervisor_and_init_killed_processes_are_found_by_env_tag() {
-    let unique = unique();
+/// Nothing is left of a daemon whose supervisor and job init process were killed.
+async fn leaves_none_of(daemon: &str, unique: &str) {
     let away = format!(
-        "(setsid sleep {unique} > /dev/null 2>&1 &); \
+        "({daemon} {unique} > /dev/null 2>&1 &); \
          read -r _ _ _ supervisor _ < /proc/$PPID/stat; kill -9 $supervisor $PPID"
     );
     let server = serve(Scenario::new().tool("Bash", json!({ "command": away })).reply("Done."));
@@ -239,22 +228,17 @@ async fn with_supervisor_and_init_killed_processes_are_found_by_env_tag() {
     let pid = running.pid();
     let ended = running.end().await;
     assert_eq!(ended.result()["result"], "Done.", "{ended:?}");
-    none_left(&unique, pid, "the death of both").await;
+    none_left(unique, pid, "the death of both").await;
+}
+
+#[tokio::test]
+async fn with_supervisor_and_init_killed_processes_are_found_by_env_tag() {
+    leaves_none_of("setsid sleep", &unique()).await;
 }
 
 #[tokio::test]
 async fn with_supervisor_and_init_killed_untagged_processes_reparent_to_the_run() {
-    let unique = unique();
-    let away = format!(
-        "(env -i $(command -v setsid) $(command -v sleep) {unique} > /dev/null 2>&1 &); \
-         read -r _ _ _ supervisor _ < /proc/$PPID/stat; kill -9 $supervisor $PPID"
-    );
-    let server = serve(Scenario::new().tool("Bash", json!({ "command": away })).reply("Done."));
-    let running = RunBuilder::against(&server).args(["do it", "--sandbox", "off"]).start();
-    let pid = running.pid();
-    let ended = running.end().await;
-    assert_eq!(ended.result()["result"], "Done.", "{ended:?}");
-    none_left(&unique, pid, "the death of both").await;
+    leaves_none_of("env -i $(command -v setsid) $(command -v sleep)", &unique()).await;
 }
 
 #[tokio::test]

@@ -161,20 +161,6 @@ async fn an_unreachable_server_is_named_and_retried_as_often() {
 }
 
 #[tokio::test]
-async fn a_permanent_failure_is_not_retried() {
-    let cases = [(400, 1), (401, 77), (403, 77), (404, 1), (422, 1)];
-    for (status, exit) in cases {
-        let server = serve(Scenario::new().status(status).after(AfterLast::RepeatLast));
-        let ended = hasty(&server).args(["go"]).run().await;
-        assert_eq!(server.requests().len(), 1, "HTTP {status}: {ended:?}");
-        assert_eq!(ended.code, Some(exit), "HTTP {status}: {ended:?}");
-        assert_eq!(ended.result()["api_error_status"], status);
-        assert_eq!(ended.result()["recovery"]["retries"], 0);
-        assert_eq!(announcements(&ended), Vec::<&str>::new());
-    }
-}
-
-#[tokio::test]
 async fn the_retry_hint_of_the_server_wins() {
     let told = |status, verdict| Scenario::new().status(status).header("x-should-retry", verdict);
     for status in [400, 403, 404, 413, 422] {
@@ -322,19 +308,6 @@ async fn a_short_limit_is_waited_out_in_full() {
         let (gap, most) = (gap(&server, 0, 1.0), (least + 4.0) * watch.slowness());
         assert!((least..most).contains(&gap), "{gap} s instead of {least}");
         assert_eq!(announcements(&ended).len(), 1);
-    }
-}
-
-#[tokio::test]
-async fn retry_after_of_61_and_600_seconds_is_honoured() {
-    for (seconds, unattended) in [("61", "0"), ("600", "0"), ("61", "1"), ("600", "1")] {
-        let scenario = Scenario::new().status(429).header("retry-after", seconds);
-        let server = serve(scenario.reply("Through."));
-        let trial = RunBuilder::against(&server).env("OUTLAST_UNATTENDED_RETRY", unattended);
-        let ended = trial.args(UNHURRIED).args(["--time-scale", "200", "go"]).run().await;
-        assert_eq!(ended.result()["result"], "Through.", "{ended:?}");
-        let least: f64 = seconds.parse().expect("a number");
-        assert!(gap(&server, 0, 200.0) >= least, "{} s instead of {least}", gap(&server, 0, 200.0));
     }
 }
 
