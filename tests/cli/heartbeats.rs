@@ -36,7 +36,7 @@ pub(super) async fn told(events: &[RunEvent], verbosity: Verbosity) -> String {
 
 const OVERLOAD: Pause = Pause { class: ErrorClass::ServerOverload, retry: 4, of: Some(10) };
 
-fn overloaded() -> Fault {
+pub(super) fn overloaded() -> Fault {
     let kind = FaultKind::Refused {
         status: 529,
         label: "overloaded_error".to_owned(),

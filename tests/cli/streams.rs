@@ -8,8 +8,7 @@ use outlast::cli::args::StreamArgs;
 use outlast::cli::output::{StreamJson, StreamOptions};
 use outlast::journal::{Denial, RecordedPrompt};
 use outlast::recovery::{
-    ErrorClass, FailureStage, Fault, FaultKind, Moment, Money, Pause, RecoveryRecord, Spending,
-    StopReason,
+    ErrorClass, Fault, Moment, Money, Pause, RecoveryRecord, Spending, StopReason,
 };
 use outlast::transcript::{Block, Message, Usage};
 use serde_json::{Value, json};
@@ -40,13 +39,7 @@ fn init() -> Init {
 }
 
 fn overloaded() -> Fault {
-    let kind = FaultKind::Refused {
-        status: 529,
-        label: "overloaded_error".to_owned(),
-        code: String::new(),
-        message: "Overloaded".to_owned(),
-    };
-    Fault { request_id: Some("req_011".to_owned()), ..Fault::new(kind, FailureStage::Status) }
+    Fault { request_id: Some("req_011".to_owned()), ..super::heartbeats::overloaded() }
 }
 
 const PAUSE: Pause = Pause { class: ErrorClass::ServerOverload, retry: 1, of: Some(10) };

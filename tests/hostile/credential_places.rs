@@ -8,7 +8,7 @@ use outlast::tools::PermissionMode;
 
 use crate::support::programs::write_program;
 use crate::support::scratch::write_file;
-use crate::tools::bench::{appears, text};
+use crate::tools::bench::{appears, search_first, text};
 use crate::tools::sandbox::SandboxFixture;
 
 /// Relative to the home folder.
@@ -225,9 +225,7 @@ async fn a_rule_for_a_program_opens_its_own_login_files_and_no_others() {
         for program in programs {
             write_program(&bin.join(program), "#!/bin/sh\nexec cat \"$HOME/$2\"\n");
         }
-        let path = format!("{}:{}", bin.display(), std::env::var("PATH").expect("a path"));
-        settings.environment.retain(|(name, _)| name != "PATH");
-        settings.environment.push(("PATH".into(), path.into()));
+        search_first(settings, &bin);
     });
     if !fixture.holds() {
         return;
@@ -270,9 +268,7 @@ async fn a_denied_file_within_a_login_folder_stays_closed_to_its_program() {
         settings.sandbox.deny_read = vec!["~/.config/gh/private".to_owned()];
         let bin = root.join("bin");
         write_program(&bin.join("gh"), "#!/bin/sh\nexec cat \"$HOME/$2\"\n");
-        let path = format!("{}:{}", bin.display(), std::env::var("PATH").expect("a path"));
-        settings.environment.retain(|(name, _)| name != "PATH");
-        settings.environment.push(("PATH".into(), path.into()));
+        search_first(settings, &bin);
     });
     if !fixture.holds() {
         return;

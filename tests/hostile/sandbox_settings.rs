@@ -1,7 +1,7 @@
 //! Settings that sound like a protection: they are enforced, or the run does not begin.
 
 use outlast::process::filters_system_calls;
-use outlast::rehearsal::Scenario;
+use outlast::rehearsal::{RehearsalServer, Scenario};
 use serde_json::json;
 
 use crate::support::{FinishedProcess, RunBuilder, serve};
@@ -9,7 +9,15 @@ use crate::tools::sandbox::SandboxFixture;
 
 /// Runs with these settings of the sandbox. The command tells whether it gets a socket.
 async fn run_with(sandbox: &str, flags: &[&str]) -> FinishedProcess {
-    let command = "python3 -I -S -c 'import socket; socket.socket(); print(\"soc\" + \"ket\")'";
+    let opens = "python3 -I -S -c 'import socket; socket.socket(); print(\"soc\" + \"ket\")'";
+    run_command(opens, sandbox, flags).await.0
+}
+
+async fn run_command(
+    command: &str,
+    sandbox: &str,
+    flags: &[&str],
+) -> (FinishedProcess, RehearsalServer) {
     let scenario = Scenario::new().tool("Bash", json!({ "command": command })).reply("Done.");
     let server = serve(scenario);
     let settings = format!(r#"{{"sandbox": {sandbox}}}"#);
@@ -21,7 +29,7 @@ async fn run_with(sandbox: &str, flags: &[&str]) -> FinishedProcess {
     if ended.code == Some(2) {
         assert_eq!(server.requests().len(), 0, "it ends before the first request: {ended:?}");
     }
-    ended
+    (ended, server)
 }
 
 #[tokio::test]
@@ -111,14 +119,8 @@ async fn a_list_of_domains_is_enforced_and_reported() {
     let command =
         "python3 -I -S -c 'import socket; socket.create_connection((\"b.example\", 443))'";
     for (flags, network) in [(&[][..], "allowlist"), (&["--sandbox", "off"], "open")] {
-        let scenario = Scenario::new().tool("Bash", json!({ "command": command })).reply("Done.");
-        let server = serve(scenario);
-        let settings = r#"{"sandbox": {"network": {"allowedDomains": ["a.example"]}}}"#;
-        let trial = RunBuilder::bare(&server.base_url());
-        std::fs::write(trial.work().join("settings.json"), settings).expect("a file");
-        let args = ["Do it.", "--allowedTools", "Bash", "--settings", "settings.json"];
-        let trial = trial.args(args).args(["--output-format", "stream-json", "--verbose"]);
-        let ended = trial.args(flags).run().await;
+        let sandbox = r#"{"network": {"allowedDomains": ["a.example"]}}"#;
+        let (ended, server) = run_command(command, sandbox, flags).await;
         if !filters_system_calls() {
             assert_eq!(ended.code, Some(if network == "open" { 0 } else { 2 }), "{ended:?}");
             continue;

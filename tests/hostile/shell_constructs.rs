@@ -8,7 +8,7 @@ use outlast::process::LandlockSupport;
 use outlast::tools::{PermissionMode, ToolSettings};
 
 use crate::support::programs::write_program;
-use crate::tools::bench::{Bench, text};
+use crate::tools::bench::{Bench, search_first, text};
 use crate::tools::sandbox::SandboxFixture;
 
 /// At least one text for every production of bash's grammar, and for every expansion. `RUN` stands
@@ -505,11 +505,8 @@ async fn programs_of_the_tree_are_not_looked_up() {
     for mode in [PermissionMode::Plan, PermissionMode::AcceptEdits] {
         let bench = Bench::with(|settings| {
             settings.permissions.mode = mode;
-            let own = settings.cwd.join("bin").into_os_string();
-            let path = std::env::var_os("PATH").unwrap_or_default();
-            let path =
-                std::env::join_paths([own.into()].into_iter().chain(std::env::split_paths(&path)));
-            settings.environment.push(("PATH".into(), path.expect("plain folders")));
+            let bin = settings.cwd.join("bin");
+            search_first(settings, &bin);
         });
         bench.file("a", "x\n");
         write_program(&bench.cwd.join("bin/tac"), "#!/bin/sh\necho theirs\n");

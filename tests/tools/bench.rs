@@ -106,6 +106,14 @@ pub(crate) async fn run_call(
     }
 }
 
+/// Puts a folder before the others in which commands are looked up.
+pub(crate) fn search_first(settings: &mut ToolSettings, folder: &Path) {
+    let others = std::env::var("PATH").expect("there is one");
+    let path = format!("{}:{others}", folder.display());
+    settings.environment.retain(|(name, _)| name != "PATH");
+    settings.environment.push(("PATH".into(), path.into()));
+}
+
 pub(crate) fn call(name: &str, input: Value) -> ToolCall {
     ToolCall { id: "toolu_1".to_string(), name: name.to_string(), input }
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::support::golden;
 
-use super::bench::{Bench, call, text};
+use super::bench::{Bench, call, search_first, text};
 use crate::support::programs::write_program;
 
 fn told(bench: &Bench, name: &str, input: &Value) -> String {
@@ -385,9 +385,7 @@ async fn a_program_named_like_a_read_only_one_cannot_write() {
             settings.permissions.mode = PermissionMode::BypassPermissions;
             settings.sandbox.mode = mode;
             let bin = settings.cwd.join("bin");
-            let path = std::env::var("PATH").expect("there is one");
-            let path = format!("{}:{path}", bin.display());
-            settings.environment.insert(0, ("PATH".into(), path.into()));
+            search_first(settings, &bin);
         });
         let program = "#!/bin/sh\necho wrong > \"$1\"\necho ran\n";
         write_program(&bench.cwd.join("bin/cat"), program);

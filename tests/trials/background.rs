@@ -150,14 +150,7 @@ async fn a_background_server_that_keeps_running_ends_the_run_as_pending() {
 
 #[tokio::test]
 async fn a_resumed_run_reports_lost_background_tasks_and_continues_their_ids() {
-    let scenario = begins(Scenario::new(), SERVER).reply("Started.");
-    let server = serve(scenario);
-    let trial = RunBuilder::against(&server).args(["Go."]);
-    let trial = with(trial, &json!({ "heartbeatInterval": "0.05s" }));
-    let mut bell = FifoSignal::at(&trial.work().join("bell"));
-    let mut running = trial.start();
-    let server_pid = pid(&bell.wait_for_line().await);
-    running.wait_for_stderr("waiting for background commands to end, ").await;
+    let (running, server_pid) = waiting(SERVER).await;
     running.signal(Signal::SIGKILL);
     let ended = running.end().await;
     assert_eq!(ended.code, None);
@@ -216,9 +209,9 @@ async fn the_turn_limit_ends_what_runs_in_the_background() {
     assert!(!is_alive(pid(&server_pid)));
 }
 
-/// A run that waits for a stubborn server.
-async fn waiting() -> (RunningProcess, i32) {
-    let server = serve(begins(Scenario::new(), STUBBORN).reply("Started."));
+/// A run that waits for a background command.
+async fn waiting(command: &str) -> (RunningProcess, i32) {
+    let server = serve(begins(Scenario::new(), command).reply("Started."));
     let trial = RunBuilder::against(&server).args(["Go."]);
     let trial = with(trial, &json!({ "heartbeatInterval": "0.05s" }));
     let mut bell = FifoSignal::at(&trial.work().join("bell"));
@@ -242,7 +235,7 @@ async fn cut(ended: &FinishedProcess, server_pid: i32) {
 
 #[tokio::test]
 async fn an_interrupt_names_stopped_tasks_and_a_second_one_does_not_wait() {
-    let (mut running, server_pid) = waiting().await;
+    let (mut running, server_pid) = waiting(STUBBORN).await;
     let began = Stopwatch::start();
     running.signal(Signal::SIGINT);
     running.wait_for_stderr("background commands are being stopped: bash_1 ").await;
@@ -250,7 +243,7 @@ async fn an_interrupt_names_stopped_tasks_and_a_second_one_does_not_wait() {
     began.assert_within(Duration::from_secs(4), "the end after an interrupt");
     cut(&ended, server_pid).await;
 
-    let (mut running, server_pid) = waiting().await;
+    let (mut running, server_pid) = waiting(STUBBORN).await;
     running.signal(Signal::SIGINT);
     running.wait_for_stderr("a second SIGINT within 3 s ends all at once").await;
     let began = Stopwatch::start();

@@ -120,13 +120,21 @@ async fn a_sync_that_hangs_is_named_and_delays_no_signal() {
     assert!(!ended.stderr.contains("the run hung"), "{ended:?}");
 }
 
+/// True if a disk can be mounted, which needs a namespace of its own.
+pub(super) fn mounts_disks() -> bool {
+    let probe = ["-rm", "sh", "-c", "mount -t tmpfs -o size=64k none /mnt"];
+    let probe = std::process::Command::new("unshare").args(probe).stderr(Stdio::null()).status();
+    let mounts = probe.is_ok_and(|status| status.success());
+    if !mounts {
+        println!("no disk can be mounted here: a disk that is really full is not tried");
+    }
+    mounts
+}
+
 /// A disk of its own, which only a machine that lets us mount one can have.
 #[tokio::test]
 async fn a_full_small_disk_affects_only_files_stored_on_it() {
-    let probe = ["-rm", "sh", "-c", "mount -t tmpfs -o size=64k none /mnt"];
-    let probe = std::process::Command::new("unshare").args(probe).stderr(Stdio::null()).status();
-    if !probe.is_ok_and(|status| status.success()) {
-        println!("no disk can be mounted here: a disk that is really full is not tried");
+    if !mounts_disks() {
         return;
     }
     let long = json!({ "command": "echo effect >> log; seq 1 30000" });

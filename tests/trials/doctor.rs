@@ -2,7 +2,6 @@
 //! secret.
 
 use std::fs;
-use std::process::Stdio;
 use std::time::Duration;
 
 use nix::sys::stat::Mode;
@@ -12,6 +11,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
+use super::disks::mounts_disks;
 use crate::mcp::script;
 use crate::support::python::python;
 use crate::support::stopwatch::Stopwatch;
@@ -150,10 +150,7 @@ async fn doctor_names_the_source_of_a_wrong_key() {
 
 #[tokio::test]
 async fn doctor_names_a_full_disk() {
-    let probe = ["-rm", "sh", "-c", "mount -t tmpfs -o size=64k none /mnt"];
-    let probe = std::process::Command::new("unshare").args(probe).stderr(Stdio::null()).status();
-    if !probe.is_ok_and(|status| status.success()) {
-        println!("no disk can be mounted here: a disk that is really full is not tried");
+    if !mounts_disks() {
         return;
     }
     let server = serve(Scenario::new());

@@ -15,7 +15,9 @@ use serde_json::json;
 
 use crate::support::rotation::rotating_part;
 use crate::support::stopwatch::Stopwatch;
-use crate::support::{FifoSignal, RunBuilder, RunningProcess, is_alive, serve, with_time_limit};
+use crate::support::{
+    FifoSignal, FinishedProcess, RunBuilder, RunningProcess, is_alive, serve, with_time_limit,
+};
 
 /// Time limit for the end of all processes. A tenth of it is usual.
 const SOON: Duration = Duration::from_secs(5);
@@ -241,6 +243,15 @@ async fn with_supervisor_and_init_killed_untagged_processes_reparent_to_the_run(
     leaves_none_of("env -i $(command -v setsid) $(command -v sleep)", &unique()).await;
 }
 
+/// Ends the process that the shell started before the run, and that the run left alone.
+#[track_caller]
+fn kill_survivor(ended: &FinishedProcess) {
+    let before = fs::read_to_string(ended.work().join("before")).expect("the shell wrote it");
+    let before = before.trim().parse().expect("a pid");
+    assert!(is_alive(before));
+    kill(Pid::from_raw(before), SIGKILL).expect("it lives");
+}
+
 #[tokio::test]
 async fn unrelated_processes_survive_a_run_that_lost_its_supervisor() {
     let unique = unique();
@@ -250,10 +261,7 @@ async fn unrelated_processes_survive_a_run_that_lost_its_supervisor() {
     let trial = RunBuilder::against(&server).args(["do it", "--sandbox", "off"]);
     let ended = trial.in_shell(&script).run().await;
     assert_eq!(ended.result()["result"], "Done.");
-    let before = fs::read_to_string(ended.work().join("before")).expect("the shell wrote it");
-    let before = before.trim().parse().expect("a pid");
-    assert!(is_alive(before));
-    kill(Pid::from_raw(before), SIGKILL).expect("it lives");
+    kill_survivor(&ended);
 }
 
 #[tokio::test]
@@ -285,10 +293,7 @@ async fn processes_that_the_run_did_not_start_survive() {
         }
     })
     .await;
-    let before = fs::read_to_string(ended.work().join("before")).expect("the shell wrote it");
-    let before = before.trim().parse().expect("a pid");
-    assert!(is_alive(before));
-    kill(Pid::from_raw(before), SIGKILL).expect("it lives");
+    kill_survivor(&ended);
 }
 
 #[tokio::test]

@@ -228,14 +228,18 @@ async fn an_interrupted_requirement_check_is_repeated_without_a_request() {
     }
 }
 
-#[tokio::test]
-async fn a_repeated_requirement_check_that_fails_goes_back_to_the_model() {
+async fn killed_while_checked() -> FinishedProcess {
     let server = serve(claims(1));
     let trial = requiring(&server, GATED);
     let _gate = FifoSignal::at(&trial.work().join("gate"));
     let running = checking(trial.args(["Do it."])).await;
     running.signal(Signal::SIGKILL);
-    let ended = running.end().await;
+    running.end().await
+}
+
+#[tokio::test]
+async fn a_repeated_requirement_check_that_fails_goes_back_to_the_model() {
+    let ended = killed_while_checked().await;
     let next =
         serve(Scenario::new().tool("Bash", json!({ "command": "touch fixed" })).reply("Yes."));
     let again = ended.again(&next.base_url());
@@ -248,12 +252,7 @@ async fn a_repeated_requirement_check_that_fails_goes_back_to_the_model() {
 
 #[tokio::test]
 async fn a_new_prompt_precedes_an_interrupted_requirement_check() {
-    let server = serve(claims(1));
-    let trial = requiring(&server, GATED);
-    let _gate = FifoSignal::at(&trial.work().join("gate"));
-    let running = checking(trial.args(["Do it."])).await;
-    running.signal(Signal::SIGKILL);
-    let ended = running.end().await;
+    let ended = killed_while_checked().await;
     let next = serve(Scenario::new().reply("That too."));
     let again = ended.again(&next.base_url());
     let ended = again.args(["--continue", "--require", "true", "And that."]).run().await;

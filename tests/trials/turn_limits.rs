@@ -31,18 +31,24 @@ fn asked(server: &RehearsalServer, requests: usize, told_in: &[usize]) {
     assert_eq!(server.unrequested_answers(), 0);
 }
 
-#[tokio::test]
-async fn turns_before_a_crash_count_after_resume() {
-    // The command waits inside the shell itself, so that nothing outlives both.
-    let waits = json!({ "command": "echo here > bell; read -r never < silent" });
-    let server = serve(works(Scenario::new(), "One.").tool("Bash", waits).and_text("Two."));
-    let trial = RunBuilder::against(&server).args(["do it", "--max-turns", "3"]);
+/// It waits inside the shell itself, so that nothing outlives both.
+const WAITS: &str = "echo here > bell; read -r never < silent";
+
+async fn killed_while_waiting(trial: RunBuilder) -> FinishedProcess {
     let mut bell = FifoSignal::at(&trial.work().join("bell"));
     let _silent = FifoSignal::at(&trial.work().join("silent"));
     let running = trial.start();
     bell.wait_for_line().await;
     running.signal(Signal::SIGKILL);
-    let killed = running.end().await;
+    running.end().await
+}
+
+#[tokio::test]
+async fn turns_before_a_crash_count_after_resume() {
+    let waits = json!({ "command": WAITS });
+    let server = serve(works(Scenario::new(), "One.").tool("Bash", waits).and_text("Two."));
+    let trial = RunBuilder::against(&server).args(["do it", "--max-turns", "3"]);
+    let killed = killed_while_waiting(trial).await;
     assert_eq!((killed.code, killed.stdout.as_str()), (None, ""));
     asked(&server, 2, &[]);
 
@@ -56,15 +62,10 @@ async fn turns_before_a_crash_count_after_resume() {
 
 #[tokio::test]
 async fn no_turn_is_left_when_the_crash_used_the_last_one() {
-    let waits = json!({ "command": "echo here > bell; read -r never < silent" });
+    let waits = json!({ "command": WAITS });
     let server = serve(Scenario::new().tool("Bash", waits).and_text("The last."));
     let trial = RunBuilder::against(&server).args(["do it", "--max-turns", "1"]);
-    let mut bell = FifoSignal::at(&trial.work().join("bell"));
-    let _silent = FifoSignal::at(&trial.work().join("silent"));
-    let running = trial.start();
-    bell.wait_for_line().await;
-    running.signal(Signal::SIGKILL);
-    let killed = running.end().await;
+    let killed = killed_while_waiting(trial).await;
 
     let next = serve(Scenario::new());
     let trial = killed.again(&next.base_url()).args(["--continue", "--max-turns", "1"]);
