@@ -1,7 +1,7 @@
 //! Standard input: open, silent, slow, large, or none.
 
 use std::io::{self, BufRead, BufReader, Write};
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStderr, ChildStdin, Command, Stdio};
 use std::time::Duration;
 
 use outlast::cli::prompt::{AddedInput, GatheredPrompt, Unused, Waited, gather};
@@ -257,23 +257,29 @@ async fn an_unreadable_stdin_is_not_an_empty_prompt() {
     assert!(error.to_string().contains("cannot be read"), "{error}");
 }
 
-#[test]
-fn an_open_pipe_without_a_writer_does_not_block_the_binary() {
-    let world = BinaryFixture::new();
-    let heartbeat_file = world.work().join("alive");
-    let mut child = world
-        .command(&["hi", "--no-session-persistence", "--heartbeat-file", "alive"])
-        .stdin(Stdio::piped())
-        .spawn()
-        .unwrap();
+/// A run whose standard input stays open, its pipes, and its first line.
+fn with_open_stdin(
+    world: &BinaryFixture,
+    args: &[&str],
+) -> (Child, (Option<ChildStdin>, BufReader<ChildStderr>), String) {
+    let mut child = world.command(args).stdin(Stdio::piped()).spawn().unwrap();
     let stdin = child.stdin.take();
     let mut stderr = BufReader::new(child.stderr.take().unwrap());
     let mut line = String::new();
     stderr.read_line(&mut line).unwrap();
+    (child, (stdin, stderr), line)
+}
+
+#[test]
+fn an_open_pipe_without_a_writer_does_not_block_the_binary() {
+    let world = BinaryFixture::new();
+    let heartbeat_file = world.work().join("alive");
+    let args = ["hi", "--no-session-persistence", "--heartbeat-file", "alive"];
+    let (child, pipes, line) = with_open_stdin(&world, &args);
     assert!(line.contains("left unread") && line.contains("--stdin"), "{line}");
     terminate_after_start(&child, &heartbeat_file);
     let output = child.wait_with_output().unwrap();
-    drop(stdin);
+    drop(pipes);
     let result = ProcessResult::of(&output).result();
     assert_eq!((output.status.code(), &result["exit_code"]), (Some(143), &143.into()));
 }
@@ -308,19 +314,12 @@ os.kill(forked, signal.SIGKILL)
 #[test]
 fn a_signal_while_the_prompt_is_awaited_ends_with_a_result() {
     let world = BinaryFixture::new();
-    let mut child = world
-        .command(&["--settings", r#"{"heartbeatInterval": "50ms"}"#])
-        .stdin(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let stdin = child.stdin.take();
-    let mut stderr = BufReader::new(child.stderr.take().unwrap());
-    let mut line = String::new();
-    stderr.read_line(&mut line).unwrap();
+    let args = ["--settings", r#"{"heartbeatInterval": "50ms"}"#];
+    let (child, pipes, line) = with_open_stdin(&world, &args);
     assert!(line.starts_with("outlast: waiting for standard input"), "{line}");
     terminate(&child);
     let ended = ProcessResult::of(&child.wait_with_output().unwrap());
-    drop(stdin);
+    drop(pipes);
     assert_eq!(ended.code, 143);
     assert_eq!(ended.result()["exit_code"], 143);
     assert!(ended.result()["errors"][0].as_str().unwrap().contains("SIGTERM"));

@@ -1,7 +1,6 @@
 //! Secrets under unusual names, of unusual shapes, and at unusual places.
 
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use outlast::process::LandlockSupport;
@@ -9,7 +8,7 @@ use outlast::rehearsal::Scenario;
 use outlast::secrets::REDACTED;
 use serde_json::{Value, json};
 
-use crate::support::scratch::write_file;
+use crate::support::scratch::{files, write_file};
 use crate::support::{FinishedProcess, RunBuilder, non_temporary_folder, serve};
 use crate::tools::sandbox::singled_out;
 
@@ -49,12 +48,6 @@ const KEPT: [(&str, &str); 5] = [
     ("BUILD_KEY", "0f3a9c51d2"),
     ("BUILD_COMMIT", "0f3a9c51d2"),
 ];
-
-fn files(folder: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
-    let paths = entries.map(|entry| entry.expect("an entry").path());
-    paths.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
-}
 
 #[track_caller]
 fn assert_hidden(what: &str, text: &str) {

@@ -1,11 +1,10 @@
 //! Pages that are small on the wire and large in memory.
 
-use outlast::tools::PermissionMode;
 use serde_json::json;
 
 use crate::support::rotation::rotating_part;
-use crate::tools::bench::{Bench, text};
-use crate::tools::web::{LONG, web};
+use crate::tools::bench::text;
+use crate::tools::web::{LONG, bench_with};
 use crate::tools::web_server::{Site, page, response};
 
 const BYTES: usize = 20_000;
@@ -20,10 +19,7 @@ async fn a_page_of_any_byte_is_read_and_its_text_is_bounded() {
         page(kind, vec![byte; BYTES])
     })
     .await;
-    let bench = Bench::with(|settings| {
-        settings.permissions.mode = PermissionMode::BypassPermissions;
-        settings.web = Some(web(LONG, &["127.0.0.1"]));
-    });
+    let bench = bench_with(LONG, &["127.0.0.1"]);
     for kind in ["html", "plain"] {
         for byte in rotating_part(0..=255_u8, 8) {
             let url = site.url(&format!("/{kind}/{byte}"));
@@ -42,10 +38,7 @@ async fn several_large_pages_at_once_are_all_read() {
         response("200 OK", "content-type: text/html\r\n", vec![byte; 2 << 20])
     })
     .await;
-    let bench = Bench::with(|settings| {
-        settings.permissions.mode = PermissionMode::BypassPermissions;
-        settings.web = Some(web(LONG, &["127.0.0.1"]));
-    });
+    let bench = bench_with(LONG, &["127.0.0.1"]);
     let one = |path: &str| {
         let url = site.url(path);
         let bench = &bench;

@@ -78,15 +78,27 @@ struct Verdict {
 }
 
 fn detector_result(batches: &[Vec<ToolCallRecord>], limits: LoopLimits) -> Verdict {
+    compacted_result(batches.iter().cloned(), limits, usize::MAX)
+}
+
+/// The result if the history is compacted after so many batches, and again.
+fn compacted_result(
+    batches: impl Iterator<Item = Vec<ToolCallRecord>>,
+    limits: LoopLimits,
+    every: usize,
+) -> Verdict {
     let (mut spiral, mut verdict) = (LoopDetector::default(), Verdict::default());
     for (number, batch) in (1..).zip(batches) {
-        match spiral.observe(batch, limits) {
+        match spiral.observe(&batch, limits) {
             LoopStatus::Fresh => {}
             LoopStatus::Repeating => verdict.told.push(number),
             LoopStatus::Stuck => {
                 verdict.stuck = Some(number);
                 break;
             }
+        }
+        if number % every == 0 {
+            spiral.record_compaction();
         }
     }
     verdict
@@ -234,21 +246,7 @@ fn a_compaction_reduces_the_weight_of_a_repetition_without_forgetting_it() {
         vec![ToolCallRecord::new("Read", path, result, CallEffect::ReadOnly)]
     };
     let verdict = |batch: &dyn Fn(usize) -> Vec<ToolCallRecord>, every: usize| {
-        let (mut detector, mut verdict) = (LoopDetector::default(), Verdict::default());
-        for number in 1..=300 {
-            match detector.observe(&batch(number), LoopLimits::default()) {
-                LoopStatus::Fresh => {}
-                LoopStatus::Repeating => verdict.told.push(number),
-                LoopStatus::Stuck => {
-                    verdict.stuck = Some(number);
-                    break;
-                }
-            }
-            if number % every == 0 {
-                detector.record_compaction();
-            }
-        }
-        verdict
+        compacted_result((1..=300).map(batch), LoopLimits::default(), every)
     };
     let same = |_: usize| read("a");
     assert_eq!(verdict(&same, 1), Verdict { told: vec![9], stuck: Some(19) });

@@ -31,3 +31,10 @@ pub(crate) fn write_file(path: &Path, content: impl AsRef<[u8]>) {
     std::fs::create_dir_all(path.parent().expect("a file is in a folder")).expect("a folder");
     std::fs::write(path, content).expect("a file can be written");
 }
+
+/// The files of a folder and of those below it.
+pub(crate) fn files(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    let paths = entries.map(|entry| entry.expect("an entry").path());
+    paths.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
+}

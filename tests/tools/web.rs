@@ -44,7 +44,7 @@ fn bench() -> Bench {
     bench_with(LONG, &["127.0.0.1"])
 }
 
-fn bench_with(timeout: Duration, private_hosts: &[&str]) -> Bench {
+pub(crate) fn bench_with(timeout: Duration, private_hosts: &[&str]) -> Bench {
     Bench::with(|settings| {
         settings.permissions.mode = PermissionMode::BypassPermissions;
         settings.web = Some(web(timeout, private_hosts));

@@ -3,13 +3,14 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use outlast::rehearsal::{ReceivedRequest, RehearsalServer, Scenario};
 use outlast::secrets::REDACTED;
 use serde_json::{Value, json};
 
 use crate::secrets::examples::examples;
+use crate::support::scratch::files;
 use crate::support::{FinishedProcess, RunBuilder, serve};
 
 /// The key that every trial runs with.
@@ -29,12 +30,6 @@ fn forbidden() -> Vec<String> {
     let line = |secret: &str| secret.lines().next().unwrap_or_default().to_owned();
     let keys = examples().into_iter().map(|example| line(&example.secret));
     keys.chain([OURS.to_owned(), JOBS.to_owned()]).collect()
-}
-
-fn files(folder: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
-    let paths = entries.map(|entry| entry.expect("an entry").path());
-    paths.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
 }
 
 #[track_caller]
