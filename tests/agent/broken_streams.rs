@@ -1,14 +1,17 @@
 //! Broken streams: in whatever way a stream breaks, nothing of it survives, and nothing happens
 //! twice.
 
+use outlast::model::{ModelClient, StreamProgress};
 use outlast::recovery::StopReason;
 use outlast::rehearsal::{FaultPosition, Scenario, ScriptedError, ScriptedFaultKind};
 use serde_json::json;
 
 use super::run_fixture::{ObservedEvent, RunFixture};
+use crate::support::serve;
+use crate::wire::{STREAMING, ask_watched, endpoint};
 
 /// A reply that says something, looks at a file, and then does something that must happen once.
-pub(crate) fn reply(scenario: Scenario) -> Scenario {
+fn reply(scenario: Scenario) -> Scenario {
     scenario
         .and_text("First I look, then I write it down.")
         .and_tool("Read", json!({ "file_path": "notes.txt" }))
@@ -54,6 +57,30 @@ async fn survives(harm: &ScriptedFaultKind, places: &[FaultPosition]) {
     assert_eq!(played.said.iter().filter(told).count(), 2, "{:?}", played.trace());
     assert_eq!((played.ending.stats.turns, played.ending.stats.tools.calls), (2, 2));
     assert_eq!(played.file("effects"), "once\n");
+}
+
+/// Between two places where the stream is reset, in bytes.
+const STRIDE: usize = 29;
+
+/// The last event of a stream and the end of the one before it: a reply that lacks only its last
+/// event is whole.
+const LAST_EVENT: usize = 64;
+
+#[tokio::test]
+async fn a_stream_reset_at_any_byte_leaves_no_trace() {
+    let server = serve(reply(Scenario::new().empty()));
+    let client = ModelClient::new(endpoint(&server.base_url())).expect("right");
+    let mut length = 0;
+    let mut count = |step| {
+        if let StreamProgress::Bytes(bytes) = step {
+            length += bytes;
+        }
+    };
+    ask_watched(&client, STREAMING, &mut count).await.expect("a reply");
+    let places = (0..length - LAST_EVENT).step_by(STRIDE).chain([length - LAST_EVENT]);
+    let places: Vec<FaultPosition> = places.map(FaultPosition::Bytes).collect();
+    assert!((30..=100).contains(&places.len()), "{} places in {length} bytes", places.len());
+    survives(&ScriptedFaultKind::Reset, &places).await;
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! The agent shell: its driver on paused time, and whole runs at library level.
 
 mod acceptance_checks;
-pub(crate) mod broken_streams;
+mod broken_streams;
 pub(crate) mod budgets;
 mod context_windows;
 mod drive;

@@ -12,7 +12,6 @@ use crate::support::{FinishedProcess, RunBuilder, serve};
 
 /// A model that has fast mode, at twice the price: 8 dollars in and 40 out.
 const MODEL: &str = SECOND;
-const DAY: i64 = 86_400;
 const BETA: &str = "fast-mode-";
 const DENIED: &str = "anthropic-ratelimit-unified-overage-disabled-reason";
 
@@ -92,40 +91,6 @@ async fn a_longer_limit_disables_fast_mode_for_ten_minutes_without_waiting() {
     assert_eq!(frames.len(), 1, "{frames:?}");
     assert_eq!(frames[0]["strategy"], "fast_mode_cool_down");
     assert_eq!(frames[0]["error_class"], "rate_limit");
-}
-
-/// The second of the day, by the world's clock.
-fn second_of_the_day() -> i64 {
-    jiff::Timestamp::now().as_second().rem_euclid(DAY)
-}
-
-/// The end of the cooldown, in seconds of the day, as printed on standard error.
-fn fast_again(ended: &FinishedProcess) -> i64 {
-    let (_, end) = ended.stderr.split_once("fast again after ").expect("it is told");
-    let clock = end.lines().next().and_then(|end| end.rsplit(' ').next()).expect("a time");
-    clock.split(':').fold(0, |sum, part| sum * 60 + part.parse::<i64>().expect("a number"))
-}
-
-#[tokio::test]
-async fn a_shortage_without_retry_after_disables_fast_mode_for_half_an_hour() {
-    let shortage = |command: &Value| {
-        serve(a_turn(Scenario::new().status(529), command).reply("Done.").usage(1000, 100))
-    };
-    // At real speed the cooldown would take too long here, but its end is reported.
-    let (server, begun) = (shortage(&json!({ "command": "true" })), second_of_the_day());
-    let flags = ["--model", MODEL, "--fast", "Do it."];
-    let ended = RunBuilder::against(&server).args(flags).run().await;
-    let lasted = (second_of_the_day() - begun).rem_euclid(DAY);
-    assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert_eq!(speeds(&server), [true, false, false], "{ended:?}");
-    assert!(ended.stderr.contains("normal speed (server_overload)"), "{ended:?}");
-    let cooling = (fast_again(&ended) - begun).rem_euclid(DAY);
-    assert!((1_799..=1_801 + lasted).contains(&cooling), "{cooling} s: {ended:?}");
-    // Where time passes quickly it is.
-    let server = shortage(&half_an_hour());
-    let ended = fast(&server).args(["Do it."]).run().await;
-    assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert_eq!(speeds(&server), [true, false, true], "{ended:?}");
 }
 
 /// For the whole session, however short the wait would be, and in the next process too.

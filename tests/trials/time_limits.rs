@@ -8,7 +8,7 @@ use std::time::Duration;
 use outlast::rehearsal::{AfterLast, FaultPosition, Scenario, ScriptedFaultKind};
 use serde_json::{Value, json};
 
-use super::timeouts::{all, announcements, hasty, millis, took, with};
+use super::timeouts::{all, hasty, millis, took, with};
 use crate::support::stopwatch::Stopwatch;
 use crate::support::{FinishedProcess, RunBuilder, is_alive, serve, with_time_limit};
 
@@ -174,27 +174,6 @@ async fn the_deadline_applies_while_standard_input_is_read() {
     assert_eq!((ended.code, server.requests().len()), (Some(5), 0), "{ended:?}");
     assert_eq!(ended.result()["terminal_reason"], "deadline");
     assert!(ended.stderr.contains("standard input"), "{}", ended.stderr);
-}
-
-#[tokio::test]
-async fn a_wait_beyond_the_deadline_is_not_started() {
-    for (name, step) in [
-        ("overload", Scenario::new().status(529)),
-        ("server error that names a time", Scenario::new().status(503).header("retry-after", "9")),
-        ("empty reply", Scenario::new().empty()),
-        ("reset", Scenario::new().interrupted(ScriptedFaultKind::Reset, FaultPosition::Delta)),
-    ] {
-        let (server, watch) = (serve(step), Stopwatch::start());
-        let slow = with(RunBuilder::against(&server), &json!({ "retryFirstDelay": "10s" }));
-        let ended = slow.args(["--max-duration", "9s", "go"]).run().await;
-        let result = ended.result();
-        assert_eq!((ended.code, server.requests().len()), (Some(5), 1), "{name}: {ended:?}");
-        assert_eq!(result["terminal_reason"], "deadline", "{name}");
-        let most = watch.scaled_bound(millis(2_000));
-        assert!(millis(took(&result)) < most, "{name}: {} ms", took(&result));
-        assert_eq!(announcements(&ended), Vec::<&str>::new(), "{name}");
-        assert_eq!(result["recovery"]["retries"], 0, "{name}: {result}");
-    }
 }
 
 #[tokio::test]

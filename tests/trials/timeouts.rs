@@ -219,26 +219,6 @@ async fn permanent_silence_ends_the_run_with_a_timeout_error() {
     .await;
 }
 
-/// Late enough for one whole try, and early enough for no more than two.
-#[tokio::test]
-async fn the_deadline_ends_a_run_in_permanent_silence() {
-    all(holes().into_iter().map(|hole| async move {
-        let broken = Scenario::new().interrupted(hole.harm.clone(), hole.place);
-        let broken = broken.after(AfterLast::RepeatLast);
-        let place = hole.place;
-        let (server, watch) = (serve(broken), Stopwatch::start());
-        let trial = hole.timed(hasty(&server)).args(["--max-duration", "4900ms"]);
-        let ended = trial.args(["--request-timeout", SOON, "go"]).run().await;
-        let result = ended.result();
-        assert_eq!(ended.code, Some(5), "{place:?}: {ended:?}");
-        assert_eq!(result["terminal_reason"], "deadline");
-        assert_eq!(result["api_error_class"], hole.class, "{place:?}: {result}");
-        let (took, most) = (millis(took(&result)), watch.scaled_bound(millis(6_900)));
-        assert!((millis(4_900)..most).contains(&took), "{place:?}: {took:?} of {most:?}");
-    }))
-    .await;
-}
-
 #[tokio::test]
 async fn two_stalled_streams_are_followed_by_a_non_streaming_request() {
     let stalls = Scenario::new()
@@ -272,40 +252,4 @@ async fn a_reply_that_never_streams_is_received_in_one_piece() {
     let cap = |request: &ReceivedRequest| request.body["max_tokens"].as_u64();
     let is_capped = |request: &ReceivedRequest| cap(request).is_some_and(|cap| cap <= 16_000);
     assert!(server.requests().iter().all(is_capped));
-}
-
-#[tokio::test]
-async fn slow_but_active_requests_do_not_time_out() {
-    // Slow, but never silent for long: each piece resets the timers.
-    let words = "Slow and steady wins the race. ".repeat(10);
-    let server = serve(Scenario::new().reply(&words).timing(Some(60), millis(100)));
-    let timers = ["--first-byte-timeout", "3s", "--stream-idle-timeout", "3s"];
-    let timers = [&timers[..], &["--stream-progress-timeout", "3s"]].concat();
-    let ended = hasty(&server).args(&timers).args(["go"]).run().await;
-    let result = ended.result();
-    assert_eq!((ended.code, server.requests().len()), (Some(0), 1), "{ended:?}");
-    assert_eq!(result["result"].as_str().map(str::trim), Some(words.trim()));
-    let took = took(&result);
-    assert!(took > 3_500, "the trial must outlast the timers to show anything: {took} ms");
-
-    // Pings are life for the byte timer: what ends this stream is the server's hanging up.
-    let pings = ScriptedFaultKind::Pings { every: millis(100) };
-    let pinging = Scenario::new().interrupted(pings, FaultPosition::Events(1)).hold(millis(4_000));
-    let server = serve(pinging.reply("Through."));
-    let ended = hasty(&server).args(["--stream-idle-timeout", "3s", "go"]).run().await;
-    let retries = &ended.result()["recovery"]["retries_by_class"];
-    assert_eq!(*retries, json!({ "connection_error": 1 }), "{ended:?}");
-}
-
-#[tokio::test]
-async fn bytes_that_never_complete_an_event_are_no_progress() {
-    let drip = Scenario::new().reply("never").timing(Some(1), millis(100));
-    let server = serve(drip.reply("Through."));
-    let timers = ["--stream-idle-timeout", "2400ms", "--stream-progress-timeout", SOON];
-    let ended = hasty(&server).args(timers).args(["go"]).run().await;
-    assert_eq!(ended.result()["result"], "Through.", "{ended:?}");
-    let told = announcements(&ended);
-    assert_eq!(told.len(), 1, "{ended:?}");
-    assert!(told[0].contains("(stream_stalled, stream progress timeout, retry 1"), "{told:?}");
-    assert_eq!(connections(&server), [1, 2]);
 }

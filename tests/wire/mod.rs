@@ -39,7 +39,7 @@ use server::{Server, stream};
 /// Longer than anything here takes, however busy the machine is.
 const PATIENCE: Duration = Duration::from_mins(4);
 
-const STREAMING: ModelCall = ModelCall {
+pub(crate) const STREAMING: ModelCall = ModelCall {
     purpose: CallPurpose::Reply,
     fast: false,
     may_wait_for_shared_limit: true,
@@ -60,7 +60,7 @@ fn recorded(path: &str) -> Vec<u8> {
     std::fs::read(data(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-fn endpoint(url: &str) -> ModelService {
+pub(crate) fn endpoint(url: &str) -> ModelService {
     let mut endpoint =
         ModelService::new(url, Credential::ApiKey(Secret::new("sk-test-8301746295")));
     let long = PATIENCE;
@@ -93,7 +93,7 @@ fn sent_body(content: &RequestContent<'_>, call: &ModelCall) -> String {
 }
 
 /// Asks once, and hands every progress to `watch`.
-async fn ask_watched(
+pub(crate) async fn ask_watched(
     client: &ModelClient,
     ask: ModelCall,
     watch: &mut (dyn FnMut(StreamProgress) + Send),

@@ -115,7 +115,7 @@ async fn what_arrived_while_the_process_was_frozen_is_read() {
 }
 
 /// Events without content, whole as a service might send them for ever.
-const FILLERS: [&[u8]; 9] = [
+const FILLERS: [&[u8]; 10] = [
     PING,
     b":\n\n",
     b"event: heartbeat\ndata: {\"type\":\"heartbeat\",\"at\":1}\n\n",
@@ -125,6 +125,7 @@ const FILLERS: [&[u8]; 9] = [
     b"data: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":null},\"usage\":{\"output_tokens\":1}}\n\n",
     b"data: {}\n\n",
     b"data: [DONE]\n\n",
+    b": a line without end",
 ];
 
 #[tokio::test]
