@@ -65,6 +65,13 @@ async fn thinking_that_is_always_truncated_is_not_kept_in_the_history() {
     assert_eq!(last.len(), 1, "nothing but the user's words: {last:?}");
 }
 
+#[tokio::test]
+async fn text_that_is_always_truncated_ends_the_run_with_all_text_received() {
+    let words = ["lost ", "one ", "two ", "three ", "four"].into_iter();
+    let cut = |scenario: Scenario, word| scenario.reply(word).stop_reason("max_tokens");
+    assert_exhausted(&run(words.fold(Scenario::new(), cut)).await, "one two three four");
+}
+
 /// A turn that ends normally gives the next one all its tries back.
 #[tokio::test]
 async fn every_turn_has_its_own_truncation_budget() {

@@ -1,7 +1,7 @@
 //! Standard input: open, silent, slow, large, or none.
 
-use std::io::{self, BufRead, BufReader, Write};
-use std::process::{Child, ChildStderr, ChildStdin, Command, Stdio};
+use std::io::{self, BufRead, BufReader};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use outlast::cli::prompt::{AddedInput, GatheredPrompt, Unused, Waited, gather};
@@ -180,6 +180,7 @@ async fn stdin_of_other_encodings_is_read_and_what_it_added_is_told() {
         (b"\xff\xfeh\x00i\x00".as_slice(), "hi", (1, 6), None),
         ("\u{fffd}".as_bytes(), "\u{fffd}", (1, 3), None),
         (b"a".as_slice(), "a", (1, 1), None),
+        ("\u{1f980}\r\n".as_bytes(), "\u{1f980}\r\n", (1, 6), None),
         (b"got\n\0-\0\n".as_slice(), "got\n\u{2400}-\u{2400}\n", (2, 8), None),
     ];
     for (input, wanted, (lines, bytes), invalid) in rows {
@@ -257,33 +258,6 @@ async fn an_unreadable_stdin_is_not_an_empty_prompt() {
     assert!(error.to_string().contains("cannot be read"), "{error}");
 }
 
-/// A run whose standard input stays open, its pipes, and its first line.
-fn with_open_stdin(
-    world: &BinaryFixture,
-    args: &[&str],
-) -> (Child, (Option<ChildStdin>, BufReader<ChildStderr>), String) {
-    let mut child = world.command(args).stdin(Stdio::piped()).spawn().unwrap();
-    let stdin = child.stdin.take();
-    let mut stderr = BufReader::new(child.stderr.take().unwrap());
-    let mut line = String::new();
-    stderr.read_line(&mut line).unwrap();
-    (child, (stdin, stderr), line)
-}
-
-#[test]
-fn an_open_pipe_without_a_writer_does_not_block_the_binary() {
-    let world = BinaryFixture::new();
-    let heartbeat_file = world.work().join("alive");
-    let args = ["hi", "--no-session-persistence", "--heartbeat-file", "alive"];
-    let (child, pipes, line) = with_open_stdin(&world, &args);
-    assert!(line.contains("left unread") && line.contains("--stdin"), "{line}");
-    terminate_after_start(&child, &heartbeat_file);
-    let output = child.wait_with_output().unwrap();
-    drop(pipes);
-    let result = ProcessResult::of(&output).result();
-    assert_eq!((output.status.code(), &result["exit_code"]), (Some(143), &143.into()));
-}
-
 /// As in a host with several threads, of which one starts a program when the run looks for writers.
 #[test]
 fn a_child_of_the_host_that_has_not_executed_its_program_is_not_a_writer() {
@@ -315,31 +289,18 @@ os.kill(forked, signal.SIGKILL)
 fn a_signal_while_the_prompt_is_awaited_ends_with_a_result() {
     let world = BinaryFixture::new();
     let args = ["--settings", r#"{"heartbeatInterval": "50ms"}"#];
-    let (child, pipes, line) = with_open_stdin(&world, &args);
+    let mut child = world.command(&args).stdin(Stdio::piped()).spawn().unwrap();
+    let stdin = child.stdin.take();
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    stderr.read_line(&mut line).unwrap();
     assert!(line.starts_with("outlast: waiting for standard input"), "{line}");
     terminate(&child);
     let ended = ProcessResult::of(&child.wait_with_output().unwrap());
-    drop(pipes);
+    drop(stdin);
     assert_eq!(ended.code, 143);
     assert_eq!(ended.result()["exit_code"], 143);
     assert!(ended.result()["errors"][0].as_str().unwrap().contains("SIGTERM"));
-}
-
-#[test]
-fn long_prompts_are_taken_from_arguments_and_pipes() {
-    let world = BinaryFixture::new();
-    let heartbeat_file = world.work().join("alive");
-    // One argument may have 128 kB at most; that is the system's limit, not ours.
-    let (half, input) = ("x".repeat(100_000), "y".repeat(9 * 1024 * 1024));
-    let keep = ["--no-session-persistence", "--heartbeat-file", "alive"];
-    let args = [&keep[..], &["--append-system-prompt", &half, &half]].concat();
-    let mut child = world.command(&args).stdin(Stdio::piped()).spawn().unwrap();
-    let mut stdin = child.stdin.take().unwrap();
-    stdin.write_all(input.as_bytes()).unwrap();
-    drop(stdin);
-    terminate_after_start(&child, &heartbeat_file);
-    let ended = ProcessResult::of(&child.wait_with_output().unwrap());
-    assert_eq!((ended.code, &ended.result()["exit_code"]), (143, &143.into()));
 }
 
 #[test]

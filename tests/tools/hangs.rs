@@ -219,18 +219,6 @@ async fn dropping_a_call_ends_its_processes() {
     assert_gone(&bench.content("child")).await;
 }
 
-/// That memory is bounded as well is tried on a process of its own, in `trials::background`: here
-/// other tests take theirs.
-#[tokio::test]
-async fn endless_output_is_bounded_in_time_and_disk() {
-    let bench = Bench::open();
-    let outcome = bench.run("Bash", json!({ "command": "yes", "timeout": 1_000 })).await;
-    assert_fails_with(&outcome, "Timed out");
-    assert!(text(&outcome).chars().count() < 31_000);
-    let file = outcome.detail["output_file"].as_str().expect("a file");
-    assert!(fs::metadata(file).unwrap().len() <= 64 << 20);
-}
-
 #[tokio::test]
 async fn a_large_output_is_kept_only_in_part() {
     let bench = Bench::open();

@@ -3,7 +3,6 @@
 //! before it begins nothing is waited for without a name and a bound.
 
 use std::path::Path;
-use std::process::Stdio;
 use std::time::Duration;
 
 use nix::sys::stat::Mode;
@@ -43,14 +42,6 @@ async fn leaves_after_its_result(mut running: RunningProcess) -> i32 {
 }
 
 #[tokio::test]
-async fn an_open_standard_input_does_not_delay_the_exit() {
-    let server = serve(Scenario::new().reply("Done."));
-    let mut running = RunBuilder::against(&server).stdin(Stdio::piped()).args(["go"]).start();
-    let _open = running.child.stdin.take();
-    assert_eq!(leaves_after_its_result(running).await, 0);
-}
-
-#[tokio::test]
 async fn a_thread_blocked_on_a_file_does_not_delay_the_exit() {
     let server = serve(Scenario::new());
     let trial =
@@ -77,16 +68,22 @@ async fn a_daemon_of_a_command_does_not_delay_the_exit() {
     assert_eq!(leaves_after_its_result(RunBuilder::against(&server).args(["go"]).start()).await, 0);
 }
 
+/// A pipe in the working folder that takes no more, until it is dropped.
+fn full_pipe(trial: &RunBuilder) -> std::fs::File {
+    let path = trial.work().join("full");
+    pipe_at(&path);
+    let full = std::fs::OpenOptions::new().read(true).write(true).open(&path).expect("opened");
+    fill(&full);
+    full
+}
+
 /// Standard error is a full pipe that is not read.
 #[tokio::test]
 async fn a_blocked_standard_error_does_not_delay_the_exit() {
     let server = serve(Scenario::new().reply("Done."));
     let script = "exec \"$@\" 2> full";
     let trial = RunBuilder::against(&server).args(["--log-detail", "go"]).in_shell(script);
-    let path = trial.work().join("full");
-    pipe_at(&path);
-    let full = std::fs::OpenOptions::new().read(true).write(true).open(&path).expect("opened");
-    fill(&full);
+    let _full = full_pipe(&trial);
     assert_eq!(leaves_after_its_result(trial.start()).await, 0);
 }
 
@@ -96,10 +93,7 @@ async fn a_blocked_standard_error_does_not_delay_the_exit_after_a_usage_error() 
     let server = serve(Scenario::new());
     let script = "exec \"$@\" 2> full";
     let trial = RunBuilder::against(&server).args(["--max-turns", "0", "go"]).in_shell(script);
-    let path = trial.work().join("full");
-    pipe_at(&path);
-    let full = std::fs::OpenOptions::new().read(true).write(true).open(&path).expect("opened");
-    fill(&full);
+    let _full = full_pipe(&trial);
     let ended = trial.start().end().await;
     assert_eq!(ended.code, Some(2), "{ended:?}");
 }

@@ -120,18 +120,6 @@ async fn a_stream_buffered_by_a_proxy_is_waited_for_with_heartbeats() {
     assert!(ended.stderr.contains("waiting for claude-sonnet-5-5 to answer"), "{ended:?}");
 }
 
-/// And when it keeps it for too long, the timer that cuts it is named, with its flag.
-#[tokio::test]
-async fn a_stream_that_never_starts_is_ended_by_a_named_timer() {
-    let (proxy, _never) = holding();
-    let flags = ["--first-byte-timeout=300ms", "--max-retries=0", "--ca-file"];
-    let ended = trial(&proxy, "").args(flags).args([&authority(), "Say hello."]).run().await;
-    let line = failed(&ended, 75, "api_timeout");
-    for words in ["first-byte timeout", "--first-byte-timeout"] {
-        assert!(line.contains(words), "{line}");
-    }
-}
-
 #[tokio::test]
 async fn an_untrusted_certificate_ends_the_run_and_names_its_issuer() {
     let proxy = proxy(None);

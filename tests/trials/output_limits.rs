@@ -14,39 +14,6 @@ async fn run(scenario: Scenario) -> (RehearsalServer, FinishedProcess) {
     (server, ended)
 }
 
-/// One retry with a larger cap, three continuations, and the final error.
-#[track_caller]
-fn assert_exhausted(server: &RehearsalServer, ended: &FinishedProcess) -> Value {
-    let result = ended.result();
-    assert_eq!(ended.code, Some(7), "{ended:?}");
-    assert_eq!(result["terminal_reason"], "max_output_tokens");
-    assert_eq!(result["is_error"], true);
-    assert_eq!(caps(&server.requests()), [8_192, 64_000, 64_000, 64_000, 64_000]);
-    let strategies = &result["recovery"]["strategies"];
-    assert_eq!(strategies["max_output_tokens_escalate"], 1, "{result}");
-    assert_eq!(strategies["max_output_tokens_recovery"], 3, "{result}");
-    result
-}
-
-#[tokio::test]
-async fn text_that_is_always_truncated_ends_the_run_with_all_text_received() {
-    let scenario = Scenario::new()
-        .reply("lost ")
-        .stop_reason("max_tokens")
-        .reply("one ")
-        .stop_reason("max_tokens")
-        .reply("two ")
-        .stop_reason("max_tokens")
-        .reply("three ")
-        .stop_reason("max_tokens")
-        .reply("four")
-        .stop_reason("max_tokens");
-    let (server, ended) = run(scenario).await;
-    let result = assert_exhausted(&server, &ended);
-    assert_eq!(result["partial_result"], "one two three four");
-    assert!(!result["errors"].to_string().contains("one two"), "an error is not an answer");
-}
-
 #[tokio::test]
 async fn a_continued_text_is_one_result() {
     let scenario = Scenario::new()

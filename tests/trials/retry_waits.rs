@@ -449,25 +449,6 @@ async fn empty_replies_are_retried_three_times_and_never_kept() {
 }
 
 #[tokio::test]
-async fn a_reply_after_empty_ones_is_an_ordinary_reply() {
-    let scenario = Scenario::new()
-        .empty()
-        .times(3)
-        .tool("Bash", json!({ "command": "true" }))
-        .empty()
-        .times(3)
-        .reply("Here I am.");
-    let server = serve(scenario);
-    let ended = hasty(&server).args(["go"]).run().await;
-    let result = ended.result();
-    assert_eq!((ended.code, server.requests().len()), (Some(0), 8), "{ended:?}");
-    assert_eq!((&result["result"], &result["num_turns"]), (&json!("Here I am."), &json!(2)));
-    assert_eq!(server.violations(), Vec::<String>::new());
-    let last = server.requests()[7].body["messages"].clone();
-    assert_eq!(last.as_array().map(Vec::len), Some(3), "prompt, call, result: {last}");
-}
-
-#[tokio::test]
 async fn each_wait_is_reported_with_its_own_cause() {
     let server = serve(Scenario::new().status(500).empty().reply("Here I am."));
     let flags = ["--output-format", "stream-json", "go"];
