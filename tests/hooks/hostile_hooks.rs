@@ -127,23 +127,6 @@ async fn interrupted_hooks_are_named_and_do_not_count_as_failed() {
 }
 
 #[tokio::test]
-async fn a_hook_that_ignores_ten_megabytes_of_input_still_succeeds() {
-    let stage = HookFixture::open();
-    let hooks =
-        stage.hooks(&json!({ "PreToolUse": [{ "hooks": [script("echo no >&2; exit 2")] }] }));
-    let fields = Map::from_iter([("tool_input".to_owned(), json!("x".repeat(10_000_000)))]);
-    let occasion = HookContext {
-        event: HookEvent::PreToolUse,
-        subject: "Bash".to_owned(),
-        alias: None,
-        fields,
-    };
-    let cancel = CancellationToken::new();
-    let verdict = with_time_limit("a deaf hook", hooks.run(&occasion, &|_| true, &cancel)).await;
-    assert_eq!(verdict.denial(), Some("no"));
-}
-
-#[tokio::test]
 async fn endless_hook_output_is_cut_off_at_the_timeout() {
     let stage = HookFixture::open();
     let mut endless = guard("exec yes '{'");
