@@ -151,6 +151,7 @@ async fn doctor_names_the_source_of_a_wrong_key() {
 #[tokio::test]
 async fn doctor_names_a_full_disk() {
     if !mounts_disks() {
+        println!("no disk can be mounted here: a disk that is really full is not tried");
         return;
     }
     let server = serve(Scenario::new());
