@@ -41,6 +41,18 @@ pub(super) struct BaseFolder {
     listed: OnceCell<Rc<Listing>>,
 }
 
+impl BaseFolder {
+    /// Absolute, without `.`, links as written.
+    pub(super) fn path(&self) -> &Path {
+        &self.written
+    }
+
+    /// True if the path has no links.
+    pub(super) fn is_real(&self) -> bool {
+        self.seen.real.as_os_str() == self.written.as_os_str()
+    }
+}
+
 /// A path whose links are known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LinkedPath {
@@ -159,6 +171,11 @@ impl RealPaths {
         BaseFolder { written, seen, is_in_home, listed: OnceCell::new() }
     }
 
+    /// False if a relative path without `.` and `..` is known to be missing in a folder.
+    pub(super) fn may_hold(&self, base: &BaseFolder, rest: &str) -> bool {
+        !matches!(self.find_first(base, rest), Found::Missing)
+    }
+
     /// Looks up a relative path without `.` and `..`, which may be empty.
     pub(super) fn resolve_in(
         &self,
@@ -166,30 +183,31 @@ impl RealPaths {
         rest: &str,
         homes: &[PathBuf],
     ) -> LinkedPath {
-        let BaseFolder { written, seen, is_in_home, listed } = base;
         let joined =
             |folder: &Path| if rest.is_empty() { folder.to_owned() } else { folder.join(rest) };
-        let (path, first) = (joined(written), rest.split('/').next().unwrap_or_default());
-        // Most of the paths that are looked up do not exist.
-        let is_listed = *is_in_home && !first.is_empty();
-        let found = if let Some(entries) = listed.get().filter(|_| is_listed) {
-            entries.find(OsStr::new(first))
-        } else {
-            let found = self.find(seen, OsStr::new(first), is_listed);
-            let folders = self.folders.borrow();
-            if let Some(KnownFolder::Listed(entries)) = folders.get(seen.real.as_os_str()) {
-                listed.get_or_init(|| Rc::clone(entries));
-            }
-            found
-        };
-        let real = match matches!(found, Found::Missing) {
-            true if seen.real.as_os_str() == written.as_os_str() => {
-                return LinkedPath { written: path, target: None };
-            }
-            true => joined(&seen.real),
-            false => self.resolve(&path, homes),
+        let path = joined(&base.written);
+        let real = match self.find_first(base, rest) {
+            Found::Missing if base.is_real() => return LinkedPath { written: path, target: None },
+            Found::Missing => joined(&base.seen.real),
+            Found::Plain | Found::Unknown => self.resolve(&path, homes),
         };
         LinkedPath::new(path, real)
+    }
+
+    /// Finds the first name of a relative path. Most of the paths that are looked up do not exist.
+    fn find_first(&self, base: &BaseFolder, rest: &str) -> Found {
+        let BaseFolder { seen, is_in_home, listed, .. } = base;
+        let first = rest.split('/').next().unwrap_or_default();
+        let is_listed = *is_in_home && !first.is_empty();
+        if let Some(entries) = listed.get().filter(|_| is_listed) {
+            return entries.find(OsStr::new(first));
+        }
+        let found = self.find(seen, OsStr::new(first), is_listed);
+        if let Some(KnownFolder::Listed(entries)) = self.folders.borrow().get(seen.real.as_os_str())
+        {
+            listed.get_or_init(|| Rc::clone(entries));
+        }
+        found
     }
 
     fn look(&self, path: &Path, homes: &[PathBuf]) -> SeenPath {

@@ -256,8 +256,7 @@ impl<'a> SandboxContext<'a> {
             return named.iter().map(|path| self.linked(path)).collect();
         }
         let (folder, rest) = place.split_once('/').unwrap_or((place, ""));
-        let find = |base| self.lookups.paths.resolve_in(base, rest, self.homes());
-        let found = self.login_bases().get(folder).into_iter().flatten().map(find);
+        let found = self.login_folders(folder).iter().map(|base| self.login_path(base, rest));
         // System paths that file permissions deny anyway are left out, to keep the list short.
         let is_open = |path: &LinkedPath| {
             self.may_exist(&path.written) && access(&path.written, AccessFlags::R_OK).is_ok()
@@ -265,6 +264,8 @@ impl<'a> SandboxContext<'a> {
         found.filter(|path| !place.starts_with('/') || is_open(path)).collect()
     }
 
+    /// The folders in which the entries of the table of credentials are, by the first part of an
+    /// entry.
     fn login_bases(&self) -> &HashMap<&'static str, Vec<BaseFolder>> {
         let folder = |path: PathBuf| self.lookups.paths.base(&path, self.homes());
         let xdg = |variable: &str, default: &str| {
@@ -281,6 +282,21 @@ impl<'a> SandboxContext<'a> {
                 ("", vec![folder(PathBuf::from("/"))]),
             ])
         })
+    }
+
+    /// The folders with entries of the table that begin with this part.
+    pub(super) fn login_folders(&self, first: &str) -> &[BaseFolder] {
+        self.login_bases().get(first).map_or(&[], Vec::as_slice)
+    }
+
+    /// False if an entry of the table was missing in a folder.
+    pub(super) fn may_hold(&self, folder: &BaseFolder, entry: &str) -> bool {
+        self.lookups.paths.may_hold(folder, entry)
+    }
+
+    /// The path of an entry of the table in a folder.
+    pub(super) fn login_path(&self, folder: &BaseFolder, entry: &str) -> LinkedPath {
+        self.lookups.paths.resolve_in(folder, entry, self.homes())
     }
 
     /// The home folders: that of `HOME`, and that of the user database, which some programs prefer.

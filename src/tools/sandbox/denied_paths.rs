@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::super::paths::PathSet;
 use super::super::real_paths::LinkedPath;
-use super::mounts;
+use super::login_entries::LoginFolder;
 
 /// True if a path is one of these folders, or below one.
 pub(super) fn is_in_any(path: &Path, folders: &[PathBuf]) -> bool {
@@ -14,45 +14,85 @@ pub(super) fn is_in_any(path: &Path, folders: &[PathBuf]) -> bool {
 /// Denied paths, and exceptions within them. The deepest entry takes precedence.
 #[derive(Clone, Debug, Default)]
 pub(in super::super) struct DeniedPlaces {
-    pub(super) denied: PathSet,
+    pub(super) denied: DeniedPaths,
     pub(super) allowed: Vec<PathBuf>,
     pub(super) write_protected: Vec<PathBuf>,
     pub(super) read_only: bool,
 }
 
-/// Denied paths, in all forms in which a command may name them.
-pub(super) struct PathForms {
-    /// The paths as written, their real paths, and those at further mounts of their file systems.
-    pub(super) all: PathSet,
-    /// The real paths, also of the forms at further mounts.
-    pub(super) real: Vec<PathBuf>,
+/// Denied paths, in all forms in which a command may name them: as written, without links, and at
+/// further mounts of their file systems.
+#[derive(Clone, Debug, Default)]
+pub(super) struct DeniedPaths {
+    /// Without the entries of `folders`.
+    pub(super) listed: PathSet,
+    folders: Vec<LoginFolder>,
+    /// The entries of `folders` in these folders are not denied.
+    allowed: Vec<PathBuf>,
 }
 
-impl PathForms {
-    /// Finds the forms of these paths, except those that are allowed, and of `others`, which are
-    /// real.
-    pub(super) fn of<'a>(
-        places: impl Iterator<Item = &'a LinkedPath>,
+impl DeniedPaths {
+    /// Both forms of these logins, except those that are allowed, and `others`, which are real. The
+    /// second result are the real paths of all but the entries of folders.
+    pub(super) fn new(
+        logins: impl Iterator<Item = LinkedPath>,
+        folders: &[LoginFolder],
         allowed: &[PathBuf],
         others: Vec<PathBuf>,
-        find_real: impl Fn(&Path) -> PathBuf,
-    ) -> Self {
+    ) -> (Self, Vec<PathBuf>) {
         let (mut all, mut real) = (others.clone(), others);
-        for place in places {
+        for place in logins {
             let before = all.len();
             let is_denied = |path: &&PathBuf| !is_in_any(path, allowed);
             all.extend(place.both().filter(is_denied).cloned());
             if all.len() > before {
-                real.push(place.real().to_owned());
+                real.push(place.into_real());
             }
         }
-        let mut all: PathSet = all.into_iter().collect();
-        let aliases = mounts::aliases(&all);
-        if !aliases.is_empty() {
-            real.extend(aliases.iter().map(|alias| find_real(alias)));
-            all = all.as_slice().iter().cloned().chain(aliases).collect();
+        let (folders, allowed) = (folders.to_vec(), allowed.to_vec());
+        (Self { listed: all.into_iter().collect(), folders, allowed }, real)
+    }
+
+    pub(super) fn add(&mut self, paths: Vec<PathBuf>) {
+        if !paths.is_empty() {
+            let before = std::mem::take(&mut self.listed).into_vec();
+            self.listed = before.into_iter().chain(paths).collect();
         }
-        Self { all, real }
+    }
+
+    pub(super) fn contains(&self, path: &Path) -> bool {
+        self.deepest_above(path) == Some(path)
+    }
+
+    /// True if a denied path is this one, or above it.
+    pub(super) fn covers(&self, path: &Path) -> bool {
+        self.deepest_above(path).is_some()
+    }
+
+    /// The deepest denied path that is this one, or above it.
+    fn deepest_above<'a>(&self, path: &'a Path) -> Option<&'a Path> {
+        let listed = path.ancestors().find(|part| self.listed.contains(part));
+        let entries = self.folders.iter().flat_map(|folder| folder.entries_above(path));
+        let entries = entries.filter(|entry| !is_in_any(entry, &self.allowed));
+        entries.chain(listed).max_by_key(|part| part.as_os_str().len())
+    }
+
+    /// A folder, if it is denied, and the denied paths below it.
+    pub(super) fn all_in(&self, folder: &Path) -> impl Iterator<Item = PathBuf> {
+        let listed = self.listed.all_in(folder).cloned();
+        listed.chain(self.entries_in(folder))
+    }
+
+    /// The denied entries of folders that are a folder, or below it.
+    pub(super) fn entries_in(&self, folder: &Path) -> impl Iterator<Item = PathBuf> {
+        let entries = self.folders.iter().flat_map(move |it| it.all_in(folder));
+        entries.filter(|path| !is_in_any(path, &self.allowed))
+    }
+}
+
+impl FromIterator<PathBuf> for DeniedPaths {
+    fn from_iter<T: IntoIterator<Item = PathBuf>>(paths: T) -> Self {
+        Self { listed: paths.into_iter().collect(), ..Self::default() }
     }
 }
 
@@ -74,7 +114,7 @@ pub(in super::super) struct RuleDenial {
 impl DeniedPlaces {
     /// True if a denied location is below a folder.
     pub(in super::super) fn hides_below(&self, folder: &Path) -> bool {
-        self.denied.contains_any_in(folder)
+        self.denied.all_in(folder).next().is_some()
     }
 
     /// True if a write-protected path is below a folder.
@@ -84,9 +124,7 @@ impl DeniedPlaces {
 
     /// True if a path is in a denied location.
     pub(in super::super) fn hides(&self, path: &Path) -> bool {
-        let Some(deepest) = path.ancestors().find(|part| self.denied.contains(part)) else {
-            return false;
-        };
+        let Some(deepest) = self.denied.deepest_above(path) else { return false };
         let mut exceptions = self.allowed.iter().filter(|allowed| path.starts_with(allowed));
         !exceptions.any(|allowed| allowed.starts_with(deepest))
     }

@@ -3,21 +3,23 @@
 use std::path::PathBuf;
 
 use super::super::credentials::{CREDENTIALS, CredentialSet, UNOWNED_SECRETS};
+use super::super::paths::PathSet;
 use super::super::real_paths::LinkedPath;
 use super::context::SandboxContext;
 use super::denied_paths::is_in_any;
 use super::key_files;
+use super::login_folders::LoginFolders;
 use super::named_secrets;
 
 /// The programs whose settings name further files with keys and passwords.
 const USERS_OF_KEYS: [&str; 2] = ["git", "ssh"];
 
-/// The paths of a set of credentials on this machine, whether or not they exist.
-#[derive(Debug)]
+/// The paths of all credentials on this machine, whether or not they exist.
+#[derive(Debug, Default)]
 pub(super) struct FoundLogins {
-    set: &'static CredentialSet,
-    pub(super) places: Vec<LinkedPath>,
-    state: Vec<LinkedPath>,
+    pub(super) folders: LoginFolders,
+    /// The paths that variables, settings and the system name, by set.
+    named: Vec<(&'static CredentialSet, Vec<LinkedPath>)>,
 }
 
 /// The login files of a program that are closed to commands in general.
@@ -29,48 +31,101 @@ pub(super) struct LoginPlaces {
     pub(super) state: Vec<PathBuf>,
 }
 
-/// Finds the paths of all credentials of the table; and outside of the folders that commands may
-/// write to, files with secrets that variables or settings of ssh and git name, or that are named
-/// like such files.
-pub(super) fn find_all(context: &SandboxContext<'_>, writable: &[PathBuf]) -> Vec<FoundLogins> {
-    let paths =
-        |places: &[&str]| places.iter().flat_map(|place| context.login_paths(place)).collect();
-    let keys = key_files::find(context, writable);
-    let found = |set: &'static CredentialSet| {
-        let mut places: Vec<LinkedPath> = paths(set.places);
-        if set.name().is_some_and(|name| USERS_OF_KEYS.contains(&name)) {
-            places.extend(keys.iter().cloned());
-        }
-        FoundLogins { set, places, state: paths(set.state) }
-    };
-    let mut places = context.secret_files(writable);
-    places.extend(named_secrets::find(context, writable));
-    let named = FoundLogins { set: &UNOWNED_SECRETS, places, state: Vec::new() };
-    CREDENTIALS.iter().map(found).chain([named]).collect()
-}
+impl FoundLogins {
+    /// Finds the paths of all credentials of the table; and outside of the folders that commands may
+    /// write to, files with secrets that variables or settings of ssh and git name, or that are
+    /// named like such files.
+    pub(super) fn find(context: &SandboxContext<'_>, writable: &[PathBuf]) -> Self {
+        let keys = key_files::find(context, writable);
+        let named = |set: &'static CredentialSet| {
+            let places = set.places.iter().filter(|place| place.starts_with(['$', '/']));
+            let mut places: Vec<LinkedPath> =
+                places.flat_map(|place| context.login_paths(place)).collect();
+            if set.name().is_some_and(|name| USERS_OF_KEYS.contains(&name)) {
+                places.extend(keys.iter().cloned());
+            }
+            (set, places)
+        };
+        let mut others = context.secret_files(writable);
+        others.extend(named_secrets::find(context, writable));
+        let named = CREDENTIALS.iter().map(named).chain([(&UNOWNED_SECRETS, others)]).collect();
+        Self { folders: LoginFolders::find(context), named }
+    }
 
-/// The login files of programs, except those that the user denied.
-pub(super) fn of_programs(found: &[FoundLogins], denied_reads: &[PathBuf]) -> Vec<LoginPlaces> {
-    let paths = |places: &[LinkedPath]| {
-        let is_open = |path: &&PathBuf| !is_in_any(path, denied_reads);
-        let both = places.iter().flat_map(LinkedPath::both);
-        let mut paths: Vec<PathBuf> = both.filter(is_open).cloned().collect();
-        paths.sort_unstable();
-        paths.dedup();
-        paths
-    };
-    let sets = found.iter().filter(|it| it.set.name().is_some());
-    sets.map(|it| LoginPlaces { set: it.set, places: paths(&it.places), state: paths(&it.state) })
+    /// All paths but those of entries in `folders` without links.
+    pub(super) fn listed(&self) -> impl Iterator<Item = LinkedPath> {
+        let named = self.named.iter().flat_map(|(_, places)| places).cloned();
+        self.folders.linked().chain(named)
+    }
+
+    /// The login files of programs, except those that the user denied.
+    pub(super) fn of_programs(&self, denied_reads: &[PathBuf]) -> Vec<LoginPlaces> {
+        let sorted = |paths: Vec<PathBuf>| {
+            let open = paths.into_iter().filter(|path| !is_in_any(path, denied_reads));
+            open.collect::<PathSet>().into_vec()
+        };
+        let of_entries = |entries: &'static [&str]| {
+            entries.iter().flat_map(|place| self.folders.paths_of(place)).collect::<Vec<_>>()
+        };
+        let sets = self.named.iter().filter(|(set, _)| set.name().is_some());
+        sets.map(|(set, named)| {
+            let mut places = of_entries(set.places);
+            places.extend(named.iter().flat_map(LinkedPath::both).cloned());
+            LoginPlaces { set, places: sorted(places), state: sorted(of_entries(set.state)) }
+        })
         .collect()
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
     use std::ffi::OsString;
     use std::fs;
-    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::path::Path;
 
+    use super::super::super::paths::resolve;
+    use super::super::denied_paths::DeniedPaths;
     use super::*;
+
+    /// A login may be created, and a link followed, while a command runs.
+    #[test]
+    fn logins_are_denied_by_each_path_whether_or_not_they_exist() {
+        let folder = tempfile::tempdir().unwrap();
+        let top = folder.path().canonicalize().unwrap();
+        for name in ["home/.aws", "home/.local", "moved", "keys", "data"] {
+            fs::create_dir_all(top.join(name)).unwrap();
+        }
+        symlink(top.join("moved"), top.join("home/.config")).unwrap();
+        symlink(top.join("keys"), top.join("home/.ssh")).unwrap();
+        symlink(top.join("keys"), top.join("data/hub")).unwrap();
+        symlink(top.join("home"), top.join("link")).unwrap();
+        for (home, allowed) in [("home", vec![top.join("home/.aws")]), ("link", vec![])] {
+            let home = top.join(home);
+            let environment: [(OsString, OsString); 1] =
+                [("XDG_DATA_HOME".into(), top.join("data").into())];
+            let context = SandboxContext::new(&top, Some(&home), &top, &environment);
+            let found = FoundLogins::find(&context, &[]);
+            let folders = &found.folders.real;
+            let (denied, real) = DeniedPaths::new(found.listed(), folders, &allowed, vec![]);
+            let closed: HashSet<PathBuf> = denied.entries_in(Path::new("/")).chain(real).collect();
+            let all: HashSet<PathBuf> = denied.all_in(Path::new("/")).collect();
+            let entries = CREDENTIALS.iter().flat_map(|set| set.places);
+            let mut paths =
+                entries.flat_map(|place| found.folders.paths_of(place)).collect::<Vec<_>>();
+            assert!(paths.contains(&home.join(".ssh")) && paths.contains(&top.join("keys")));
+            assert!(paths.contains(&top.join("moved/gh")), "{paths:?}");
+            paths.extend([".netrc", ".config/gh"].map(|name| home.join(name)));
+            for path in paths {
+                let is_allowed = is_in_any(&path, &allowed);
+                assert_eq!(denied.contains(&path), !is_allowed, "{path:?}");
+                assert_eq!(closed.contains(&resolve(&path)), !is_allowed, "{path:?}");
+                assert_eq!(all.contains(&path), !is_allowed, "{path:?}");
+            }
+            assert!(!denied.contains(&home) && !denied.contains(&home.join(".profile")));
+        }
+    }
 
     #[test]
     fn files_that_variables_point_to_as_secrets_are_closed() {
@@ -85,9 +140,8 @@ mod tests {
             let environment: [(OsString, OsString); 1] = [(variable.into(), top.join(file).into())];
             let work = top.join("work");
             let context = SandboxContext::new(&work, None, &work, &environment);
-            let found = find_all(&context, std::slice::from_ref(&work));
-            let mut places = found.iter().flat_map(|login| &login.places);
-            places.any(|place| *place.real() == top.join(file))
+            let found = FoundLogins::find(&context, std::slice::from_ref(&work));
+            found.listed().any(|place| *place.real() == top.join(file))
         };
         for variable in [
             "DB_PASSWORD_FILE",

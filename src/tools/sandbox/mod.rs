@@ -11,6 +11,8 @@ mod denied_paths;
 mod exposure;
 mod key_files;
 mod known_paths;
+mod login_entries;
+mod login_folders;
 mod logins;
 mod mounts;
 mod named_secrets;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use crate::process::read_kernel_file;
 
-use super::super::paths::PathSet;
+use super::denied_paths::DeniedPaths;
 
 /// A line of `/proc/self/mountinfo`.
 #[derive(Debug, PartialEq, Eq)]
@@ -22,12 +22,12 @@ struct Mount {
 }
 
 /// The other paths by which these places are reached, and mounts of folders within them.
-pub(super) fn aliases(places: &PathSet) -> Vec<PathBuf> {
+pub(super) fn aliases(places: &DeniedPaths) -> Vec<PathBuf> {
     let text = read_kernel_file("/proc/self/mountinfo").unwrap_or_default();
     aliases_among(&parse(&text), places)
 }
 
-fn aliases_among(mounts: &[Mount], places: &PathSet) -> Vec<PathBuf> {
+fn aliases_among(mounts: &[Mount], places: &DeniedPaths) -> Vec<PathBuf> {
     // Of two mounts at one point, the later one is visible.
     let visible: HashMap<&OsStr, &Mount> =
         mounts.iter().map(|mount| (mount.point.as_os_str(), mount)).collect();
@@ -64,7 +64,7 @@ fn aliases_among(mounts: &[Mount], places: &PathSet) -> Vec<PathBuf> {
             for place in places.all_in(&shared) {
                 // It is the folder, or below it.
                 let rest = place.strip_prefix(&shared).unwrap_or(Path::new(""));
-                add(place, joined(&alias, rest));
+                add(&place, joined(&alias, rest));
             }
             let above = shared.ancestors().skip(1).take_while(|it| it.starts_with(&current.point));
             for place in above.filter(|it| places.contains(it)) {
@@ -121,7 +121,7 @@ mod tests {
 30 21 8:4 / /whole rw - ext4 /dev/sda4 rw
 ";
 
-    fn set(places: &[&str]) -> PathSet {
+    fn set(places: &[&str]) -> DeniedPaths {
         places.iter().map(PathBuf::from).collect()
     }
 

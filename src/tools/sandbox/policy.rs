@@ -18,10 +18,11 @@ use crate::types::SandboxMode;
 use super::super::credentials::CredentialSet;
 use super::super::paths::{FolderSet, PathSet};
 use super::context::{SandboxContext, SandboxError};
-use super::denied_paths::{DeniedPlaces, PathForms, RuleDenial, is_in_any};
+use super::denied_paths::{DeniedPaths, DeniedPlaces, RuleDenial, is_in_any};
 use super::exposure::{Exposure, OPEN_ARGUMENTS, OPEN_SHARED_MEMORY, OPEN_SHARED_OBJECTS};
 use super::known_paths::{CACHES_BESIDE_CREDENTIALS, DEVICE_FOLDER, MESSAGE_QUEUES, SHARED_MEMORY};
-use super::logins::{self, FoundLogins, LoginPlaces};
+use super::logins::{FoundLogins, LoginPlaces};
+use super::mounts;
 use super::path_grants::{DeniedTree, FolderListings, LastGrants, TerminalAccess};
 use super::settings::{ListedPaths, SandboxSettings};
 
@@ -38,7 +39,7 @@ pub(super) struct SandboxPolicy {
     /// The number of these caches.
     split_roots: usize,
     pub(super) secrets: Arc<DeniedPlaces>,
-    /// The denied places without links.
+    /// The real paths of denied places, without the entries of folders in `found_logins`.
     denied: Vec<PathBuf>,
     /// See [`SandboxPolicy::closed`].
     closed: OnceLock<DeniedTree>,
@@ -55,7 +56,7 @@ pub(super) struct SandboxPolicy {
     tool_caches: PathSet,
     /// The temporary folder of commands, if they cannot use the default one.
     pub(super) own_temp: Option<PathBuf>,
-    found_logins: Vec<FoundLogins>,
+    found_logins: FoundLogins,
     /// See [`SandboxPolicy::logins`].
     logins: OnceLock<Vec<LoginPlaces>>,
     /// A configuration of apt for commands of root that cannot change users: by default, apt
@@ -153,19 +154,20 @@ impl SandboxPolicy {
         let config_dir = config_dir.map(|folder| context.linked(&context.cwd.join(folder)));
         let created = config_dir.as_ref().filter(|_| settings.makes_config_dir);
         self.created_by_run = created.map(|folder| folder.real().to_owned());
-        self.found_logins = logins::find_all(context, &self.roots);
-        let logins = self.found_logins.iter().flat_map(|login| &login.places);
+        self.found_logins = FoundLogins::find(context, &self.roots);
         let ListedPaths { allow_write, deny_write, allow_read, deny_read } = listed;
-        let PathForms { all: denied, real } =
-            PathForms::of(logins.chain(&config_dir), &allow_read, deny_read, |it| context.real(it));
+        let logins = self.found_logins.listed().chain(config_dir);
+        let folders = &self.found_logins.folders.real;
+        let (mut denied, mut real) = DeniedPaths::new(logins, folders, &allow_read, deny_read);
+        let aliases = mounts::aliases(&denied);
+        real.extend(aliases.iter().map(|alias| context.real(alias)));
+        denied.add(aliases);
         let scratch = context.real(context.scratch);
         let tree = context.tree().to_vec();
         let mut allowed = [allow_read, tree, vec![scratch], allow_write].concat();
         // A program in a container of its own (Flatpak) has its settings in a closed folder.
         allowed.extend(context.folder("XDG_CONFIG_HOME"));
-        let is_denied = |part: &Path| denied.contains(part);
-        let is_closed =
-            |path: &Path| path.starts_with(DEVICE_FOLDER) || path.ancestors().any(is_denied);
+        let is_closed = |path: &Path| path.starts_with(DEVICE_FOLDER) || denied.covers(path);
         allowed.retain(|path| is_closed(path));
         self.denied = real;
         let read_only = settings.mode.is_read_only();
@@ -205,7 +207,9 @@ impl SandboxPolicy {
         let is_hidden = |path: &&PathBuf| self.secrets.hides(path);
         let denied = &self.secrets.denied;
         let roots = self.roots[self.split_roots..].iter();
-        let read = roots.flat_map(|root| denied.all_in(root)).filter(exists).filter(is_hidden);
+        let listed = roots.flat_map(|root| denied.listed.all_in(root));
+        let entries = self.found_logins.folders.existing.iter().filter(is_within);
+        let read = listed.chain(entries).filter(exists).filter(is_hidden);
         let written = self.secrets.write_protected.iter().filter(is_within).filter(exists);
         let exposed: BTreeSet<&PathBuf> = read.chain(written).collect();
         let paths = exposed.into_iter().cloned().collect();
@@ -231,7 +235,7 @@ impl SandboxPolicy {
                     roots.any(|root| path.starts_with(root) || root.starts_with(&path))
                 }
                 (false, true) => roots.any(|root| root.starts_with(&path) && *root != path),
-                (false, false) => !is_in_any(&path, self.secrets.denied.as_slice()),
+                (false, false) => !self.secrets.denied.covers(&path),
             }
         };
         let open = context.rules.iter().filter(is_first).filter(is_open);
@@ -251,8 +255,15 @@ impl SandboxPolicy {
     fn closed(&self) -> &DeniedTree {
         self.closed.get_or_init(|| {
             let whole = self.granted_whole();
-            let all = self.denied.iter().map(PathBuf::as_path).chain([Path::new(DEVICE_FOLDER)]);
-            all.filter(|place| !whole.contains(place)).collect()
+            let is_open = |place: &Path| whole.contains(place);
+            let listed = self.denied.iter().map(PathBuf::as_path).chain([Path::new(DEVICE_FOLDER)]);
+            let mut closed: DeniedTree = listed.filter(|place| !is_open(place)).collect();
+            let entries = self.secrets.denied.entries_in(Path::new("/"));
+            let is_linked = |entry: &Path| self.found_logins.folders.is_linked(entry);
+            for entry in entries.filter(|entry| !is_open(entry) && !is_linked(entry)) {
+                closed.insert(&entry);
+            }
+            closed
         })
     }
 
@@ -263,7 +274,7 @@ impl SandboxPolicy {
 
     /// The login files of programs, except those that the user denied.
     fn logins(&self) -> &[LoginPlaces] {
-        self.logins.get_or_init(|| logins::of_programs(&self.found_logins, &self.denied_reads))
+        self.logins.get_or_init(|| self.found_logins.of_programs(&self.denied_reads))
     }
 
     /// Returns all grants of a command with these logins, for the current file system.
