@@ -3,6 +3,8 @@
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::mem::discriminant;
+use std::sync::LazyLock;
+use std::thread;
 use std::time::Duration;
 
 use outlast_core::recovery::{
@@ -701,35 +703,42 @@ fn check_recovery_charged(run: Run, step: &Transition, limits: &Limits) {
     assert!(after.turns <= before.turns, "turns came back: {step:?}");
 }
 
+/// The states under the limits that have one of everything, each step checked.
+static SMALL: LazyLock<Graph> = LazyLock::new(|| walk_checked(&small()));
+
+fn walk_checked(limits: &Limits) -> Graph {
+    Graph::walk(limits, |run, step| check(run, step, limits))
+}
+
+/// Every state ends or goes on, and no run goes round without a wait.
+fn check_graph(name: &str, limits: &Limits, graph: &Graph) {
+    let patient = limits.persistence != Persistence::Off;
+    assert_eq!(graph.has_circle(&ANY), patient, "{name}: only the patient may go round");
+    assert!(!graph.has_circle(&[Way::Works, Way::Straight]), "{name}: but never without a wait");
+    let mut alive = vec![false; graph.states.len()];
+    graph.edges.iter().for_each(|&(from, _, _)| alive[from] = true);
+    for (run, alive) in graph.states.iter().zip(alive) {
+        let over = matches!(run.phase, Phase::Stopped(_));
+        assert_ne!(alive, over, "{name}: a dead end, or no rest after the end: {run:?}");
+    }
+}
+
 #[test]
 fn every_run_ends_or_waits_and_pays_for_every_recovery() {
-    let mut states = 0;
     let settings = settings();
-    // The first has one of everything: it is walked every time.
-    for number in std::iter::once(0).chain(rotating_part(1..settings.len(), 3)) {
-        let (name, limits) = settings[number];
-        let graph = Graph::walk(&limits, |run, step| check(run, step, &limits));
-        eprintln!(
-            "{name}: {} states, {} steps, {} breaches refused",
-            graph.states.len(),
-            graph.edges.len(),
-            graph.breaches
-        );
-        states += graph.states.len();
-        let patient = limits.persistence != Persistence::Off;
-        assert_eq!(graph.has_circle(&ANY), patient, "{name}: only the patient may go round");
-        assert!(
-            !graph.has_circle(&[Way::Works, Way::Straight]),
-            "{name}: but never without a wait"
-        );
-        let mut alive = vec![false; graph.states.len()];
-        graph.edges.iter().for_each(|&(from, _, _)| alive[from] = true);
-        for (run, alive) in graph.states.iter().zip(alive) {
-            let over = matches!(run.phase, Phase::Stopped(_));
-            assert_ne!(alive, over, "{name}: a dead end, or no rest after the end: {run:?}");
+    let check = |(name, limits): &(&str, Limits), graph: &Graph| {
+        let (states, steps) = (graph.states.len(), graph.edges.len());
+        eprintln!("{name}: {states} states, {steps} steps, {} breaches refused", graph.breaches);
+        check_graph(name, limits, graph);
+    };
+    thread::scope(|scope| {
+        for number in rotating_part(1..settings.len(), 3) {
+            let setting = &settings[number];
+            scope.spawn(move || check(setting, &walk_checked(&setting.1)));
         }
-    }
-    eprintln!("{states} states in all");
+        // The first has one of everything: it is walked every time.
+        check(&settings[0], &SMALL);
+    });
 }
 
 #[test]
@@ -746,8 +755,11 @@ fn without_a_turn_limit_every_cycle_of_states_runs_tools() {
 
 #[test]
 fn no_state_continues_past_its_deadline() {
-    for (name, limits) in [("one of everything", small()), ("failures", failing())] {
-        let graph = Graph::walk(&limits, |_, _| ());
+    let graphs = [
+        ("one of everything", small(), &*SMALL),
+        ("failures", failing(), &walk_checked(&failing())),
+    ];
+    for (name, limits, graph) in graphs {
         let events = every_event();
         let late = Limits { deadline: Some(Moment::default()), ..limits };
         let soon = Limits { deadline: Some(Moment::from_millis(700)), ..limits };
