@@ -7,6 +7,7 @@ use std::time::Duration;
 use outlast::recovery::WorkStatus;
 use outlast::tools::{BackgroundEnd, Offered, PermissionMode, ToolOutcome, ToolRefusal};
 use serde_json::json;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -293,23 +294,27 @@ async fn flood(bench: &Bench, command: &str, timeout_ms: u64) -> ToolOutcome {
     outcome
 }
 
+/// They run side by side: alone, each would use the machine for a second.
 #[tokio::test]
 async fn a_flood_is_stopped_at_its_timeout_and_its_output_truncated() {
-    for command in FLOODS {
-        let mut bench = Bench::open();
-        // The shortest timeout that a call can have.
-        let mut outcome = flood(&bench, command, 1_000).await;
-        // On a busy machine, the command had hardly begun.
-        for timeout in [2_000, 8_000, 32_000] {
-            if outcome.detail["output_bytes"].as_u64() <= Some(100_000) {
-                bench = Bench::open();
-                outcome = flood(&bench, command, timeout).await;
-            }
+    let floods: JoinSet<()> = FLOODS.into_iter().map(is_stopped_and_truncated).collect();
+    floods.join_all().await;
+}
+
+async fn is_stopped_and_truncated(command: &'static str) {
+    let mut bench = Bench::open();
+    // The shortest timeout that a call can have.
+    let mut outcome = flood(&bench, command, 1_000).await;
+    // On a busy machine, the command had hardly begun.
+    for timeout in [2_000, 8_000, 32_000] {
+        if outcome.detail["output_bytes"].as_u64() <= Some(100_000) {
+            bench = Bench::open();
+            outcome = flood(&bench, command, timeout).await;
         }
-        assert!(outcome.detail["output_bytes"].as_u64() > Some(100_000), "{command}: {outcome:?}");
-        assert!(text(&outcome).chars().count() < 31_000, "{command}");
-        assert!(kept(&bench.outside().join("scratch")) <= 64 << 20, "{command}");
     }
+    assert!(outcome.detail["output_bytes"].as_u64() > Some(100_000), "{command}: {outcome:?}");
+    assert!(text(&outcome).chars().count() < 31_000, "{command}");
+    assert!(kept(&bench.outside().join("scratch")) <= 64 << 20, "{command}");
 }
 
 #[tokio::test]
