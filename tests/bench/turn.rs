@@ -13,6 +13,7 @@
     reason = "a bench measures real time and prints"
 )]
 
+use std::ffi::OsStr;
 use std::io::{BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
@@ -141,12 +142,20 @@ fn children_ms() -> f64 {
     all.num_microseconds() as f64 / 1e3
 }
 
+/// A program without the variables of cargo: with its library path, all programs would look for
+/// their libraries in more folders than those of a user do, commands of a turn included.
+fn as_from_a_shell(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
+    command
+}
+
 fn spawn_outlast(base: &str, scratch: &Path, sandbox: &str) -> Child {
     let [home, work, temporary] = ["home", "work", "tmp"].map(|name| scratch.join(name));
     for folder in [&home, &work, &temporary] {
         std::fs::create_dir_all(folder).expect("the scratch folder is writable");
     }
-    Command::new(env!("CARGO_BIN_EXE_outlast"))
+    as_from_a_shell(env!("CARGO_BIN_EXE_outlast"))
         .args(["--permission-mode", "bypassPermissions", "--model", "bench", "go"])
         .args(["--sandbox", sandbox, "--price", "bench=1/5"])
         .current_dir(work)
@@ -155,7 +164,6 @@ fn spawn_outlast(base: &str, scratch: &Path, sandbox: &str) -> Child {
         .env("HOME", home)
         // Commands may write there, and not to the folder that has the configuration, too.
         .env("TMPDIR", temporary)
-        .env_remove("OUTLAST_CONFIG_DIR")
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .spawn()
@@ -163,7 +171,7 @@ fn spawn_outlast(base: &str, scratch: &Path, sandbox: &str) -> Child {
 }
 
 fn spawn_bare(base: &str, scratch: &Path, turns: usize) -> Child {
-    Command::new(std::env::current_exe().expect("the bench runs from a file"))
+    as_from_a_shell(std::env::current_exe().expect("the bench runs from a file"))
         .current_dir(scratch)
         .env(BARE, base)
         .env(BARE_TURNS, turns.to_string())
