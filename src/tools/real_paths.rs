@@ -197,6 +197,9 @@ impl RealPaths {
     /// Finds the first name of a relative path. Most of the paths that are looked up do not exist.
     fn find_first(&self, base: &BaseFolder, rest: &str) -> Found {
         let BaseFolder { seen, is_in_home, listed, .. } = base;
+        if !seen.may_hold {
+            return Found::Missing;
+        }
         let first = rest.split('/').next().unwrap_or_default();
         let is_listed = *is_in_home && !first.is_empty();
         if let Some(entries) = listed.get().filter(|_| is_listed) {
