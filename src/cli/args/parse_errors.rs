@@ -6,7 +6,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, Error};
 
 use super::CliRequest;
-use super::argv::{PROMPT_HINT, needs_value};
+use super::argv::{self, PROMPT_HINT, needs_value};
 use super::inspect::SERVERS_ELSEWHERE;
 use super::synonyms::{
     command_for, first_word_for, flag_for, format_flag_for, has_flag, misspelled_command,
@@ -58,12 +58,14 @@ pub(super) fn check_single_word(word: &str) -> Result<(), UsageError> {
     if !is_single_word(word) {
         return Ok(());
     }
-    let cli = super::command();
-    if cli.get_subcommands().any(|command| command.get_name() == word) {
+    if argv::is_command(word) {
         return Ok(());
     }
-    let hint = first_word_for(word, &cli).map_or_else(
-        || format!("the commands are {}.", super::visible_commands(&cli).join(", ")),
+    let hint = first_word_for(word).map_or_else(
+        || {
+            let commands = super::visible_commands(&super::command()).join(", ");
+            format!("the commands are {commands}.")
+        },
         |meant| format!("did you mean {meant}?"),
     );
     let word = shortened(word);
@@ -82,12 +84,10 @@ pub(super) fn check_command_like(prompt: &str, resumes: bool) -> Result<(), Usag
     if !is_single_word(prompt) {
         return Ok(());
     }
-    let cli = super::command();
-    let what = if cli.find_subcommand(prompt).is_some() {
+    let what = if argv::is_command(prompt) {
         "is a command of outlast, and stands before its flags".to_owned()
     } else {
-        let meant =
-            if resumes { misspelled_command(prompt, &cli) } else { first_word_for(prompt, &cli) };
+        let meant = if resumes { misspelled_command(prompt) } else { first_word_for(prompt) };
         let Some(meant) = meant else { return Ok(()) };
         format!("is not a command of outlast; did you mean {meant}?")
     };
@@ -240,7 +240,7 @@ fn too_many(word: &str, words: &[String]) -> UsageError {
     let cli = super::command();
     let command = named_command(&cli, words).get_name();
     let is_root = command == cli.get_name();
-    let meant = words.first().filter(|_| is_root).and_then(|first| first_word_for(first, &cli));
+    let meant = words.first().filter(|_| is_root).and_then(|first| first_word_for(first));
     let first = words.first().filter(|first| is_root && is_single_word(first));
     let has_sentence = words.iter().any(|word| word.contains(char::is_whitespace));
     let before_dashes = words.iter().take_while(|word| *word != "--");

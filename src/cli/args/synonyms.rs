@@ -3,7 +3,7 @@
 use clap::{Arg, Command, ValueEnum};
 use strsim::osa_distance;
 
-use super::OutputFormat;
+use super::{OutputFormat, argv};
 
 /// Flags of other tools, and their equivalents here. If several rows have the same flag, the first
 /// equivalent that the command has is suggested.
@@ -95,24 +95,24 @@ const WORDS: [(&str, &str); 10] = [
     ("whoami", "outlast auth status"),
 ];
 
-/// Commands that only answer callers of the reference CLI, and are not suggested.
-const NOT_SUGGESTED: [&str; 3] = ["install", "setup-token", "update"];
+/// Commands that are not suggested: further names, and those that only answer callers of the
+/// reference CLI.
+const NOT_SUGGESTED: [&str; 5] = ["install", "plugins", "setup-token", "update", "upgrade"];
 
 /// Returns a suggestion for the first word of a command line that is not a command: by meaning, or
 /// else by spelling.
-pub(super) fn first_word_for(word: &str, cli: &Command) -> Option<String> {
+pub(super) fn first_word_for(word: &str) -> Option<String> {
     let lower = word.to_ascii_lowercase();
     if let Some((_, meant)) = WORDS.iter().find(|(other, _)| *other == lower) {
         return Some((*meant).to_owned());
     }
-    misspelled_command(word, cli)
+    misspelled_command(word)
 }
 
 /// Returns the commands whose names are spelled nearly like this word.
-pub(super) fn misspelled_command(word: &str, cli: &Command) -> Option<String> {
+pub(super) fn misspelled_command(word: &str) -> Option<String> {
     let lower = word.to_ascii_lowercase();
-    let names = cli.get_subcommands().map(Command::get_name);
-    let names = names.filter(|name| !NOT_SUGGESTED.contains(name));
+    let names = argv::commands().filter(|name| !NOT_SUGGESTED.contains(name));
     let ranked = names.map(|name| (osa_distance(&lower, name), name));
     let is_near = |(distance, name): &(usize, &str)| *distance <= name.len().div_ceil(4).min(2);
     let near: Vec<(usize, &str)> = ranked.filter(is_near).collect();
@@ -250,9 +250,9 @@ mod tests {
             ("updat", None),
             ("banana", None),
         ] {
-            assert_eq!(first_word_for(word, &cli).as_deref(), meant, "{word}");
+            assert_eq!(first_word_for(word).as_deref(), meant, "{word}");
         }
-        assert!(first_word_for("login", &cli).is_some_and(|it| it.contains("help credentials")));
+        assert!(first_word_for("login").is_some_and(|it| it.contains("help credentials")));
         for (word, _) in WORDS {
             assert!(cli.find_subcommand(word).is_none(), "{word} is a command");
         }
