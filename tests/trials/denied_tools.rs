@@ -2,12 +2,18 @@
 
 use std::time::Duration;
 
-use outlast::rehearsal::Scenario;
+use outlast::rehearsal::{AfterLast, ReceivedRequest, Scenario};
 use serde_json::{Value, json};
 
 use crate::support::requests::blocks;
 use crate::support::stopwatch::Stopwatch;
 use crate::support::{RunBuilder, is_alive, serve};
+
+/// What the model was told of its calls, in their order.
+fn told(request: &ReceivedRequest) -> Vec<String> {
+    let results = blocks(request, "tool_result");
+    results.iter().map(|result| result["content"].to_string()).collect()
+}
 
 #[tokio::test]
 async fn commands_that_would_hang_do_not_block_the_run() {
@@ -30,8 +36,7 @@ async fn commands_that_would_hang_do_not_block_the_run() {
     assert_eq!(ended.code, Some(0), "{ended:?}");
     began.assert_within(Duration::from_secs(30), "commands that hang");
     assert_eq!(server.violations(), [""; 0]);
-    let results = blocks(&server.requests()[5], "tool_result");
-    let told: Vec<String> = results.iter().map(Value::to_string).collect();
+    let told = told(&server.requests()[5]);
     assert!(told[0].contains("CONFLICT"), "{told:?}");
     assert!(told[1].contains("main") && !told[1].contains("Exit code"), "{told:?}");
     assert!(told[2].contains("Timed out after 3s 500ms"), "{told:?}");
@@ -63,4 +68,21 @@ async fn a_call_that_is_not_allowed_is_denied_reported_and_listed() {
     assert_eq!(result["tools"]["denied"], 1);
     assert_eq!(ended.stderr.lines().count(), 1, "one warning: {ended:?}");
     assert!(ended.stderr.contains("warning: Bash"), "{ended:?}");
+}
+
+#[tokio::test]
+async fn a_run_with_only_denied_calls_is_not_a_success() {
+    let scenario = Scenario::new()
+        .tool("Bash", json!({ "command": "echo no > file" }))
+        .after(AfterLast::RepeatLast);
+    let server = serve(scenario);
+    let ended = RunBuilder::against(&server)
+        .args(["--permission-mode", "default", "--max-turns", "3", "Do it."])
+        .run()
+        .await;
+    let result = ended.result();
+    assert_eq!(ended.code, Some(3), "{ended:?}");
+    assert_eq!(result["permission_denials"].as_array().map(Vec::len), Some(3), "{result}");
+    assert_eq!(result["subtype"], "error_max_turns");
+    assert_eq!(result.get("result"), None::<&Value>);
 }
