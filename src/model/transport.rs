@@ -34,6 +34,10 @@ pub const SHORTEST_PROBING: Duration = Duration::from_secs(11);
 /// after a minute.
 const POOL_IDLE: Duration = Duration::from_secs(30);
 
+/// Maximum number of headers of a response: chains of proxies add many. Their total size is limited
+/// as well, by the HTTP client.
+const HEADERS_MAX: usize = 1_000;
+
 /// Two HTTP clients: one with a connection pool, one that uses a new connection for each request.
 /// Each is built on first use, since loading the certificates takes milliseconds.
 #[derive(Debug)]
@@ -323,6 +327,7 @@ impl ClientConfig {
             .tcp_keepalive(dead * 5 / 11)
             .tcp_keepalive_interval(dead * 2 / 11)
             .tcp_keepalive_retries(PROBES)
+            .http1_max_headers(HEADERS_MAX)
             // Headers as old proxies write them, which other clients accept.
             .http1_allow_obsolete_multiline_headers_in_responses(true)
             .http1_allow_spaces_after_header_name_in_responses(true)

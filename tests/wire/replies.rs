@@ -77,6 +77,15 @@ async fn a_body_in_a_compression_that_was_not_asked_for_is_named_as_that() {
     }
 }
 
+/// Chains of proxies add many.
+#[tokio::test]
+async fn a_reply_may_have_hundreds_of_headers() {
+    let headers: String = (0..500).map(|number| format!("x-hop-{number}: 1\r\n")).collect();
+    let body = message(&json!([{ "type": "text", "text": "hi" }]), "end_turn");
+    let server = Server::answering(answer(200, &headers, &body)).await;
+    ask(&client(&server.url), STREAMING).await.expect("a reply");
+}
+
 #[tokio::test]
 async fn a_stream_is_a_reply_although_none_was_asked_for() {
     let server = Server::answering(stream(&recorded("streams/text.sse"))).await;
