@@ -4,6 +4,8 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use jsonc_parser::tokens::Token;
+use jsonc_parser::{Scanner, ScannerOptions};
 use serde_json::{Deserializer, Value, json};
 use uuid::Uuid;
 
@@ -230,16 +232,58 @@ fn parse_input(name: &str, input: Value) -> Result<Value, String> {
 }
 
 /// Parses arguments that came as text. Some gateways encode them twice, send them twice, or send
-/// empty arguments beside them.
+/// empty arguments beside them. Some models write Markdown, comments or a comma after the last item.
 fn parse_arguments(text: &str) -> Result<Value, serde_json::Error> {
     match json::read_exact(text) {
-        Ok(Value::String(inner)) => Ok(match json::read_exact(&inner) {
-            Ok(object @ Value::Object(_)) => object,
-            Ok(_) | Err(_) => Value::String(inner),
-        }),
-        Err(error) => same_object(text).ok_or(error),
+        Ok(Value::String(inner)) => {
+            let object = json::read_exact(&inner).ok().filter(Value::is_object);
+            let object = object.or_else(|| commented_object(&inner));
+            Ok(object.unwrap_or(Value::String(inner)))
+        }
+        Err(error) => same_object(text).or_else(|| commented_object(text)).ok_or(error),
         parsed => parsed,
     }
+}
+
+/// The object in a text that has only additions which cannot change its meaning: a Markdown fence,
+/// comments, and a comma after the last item of an object or list.
+fn commented_object(text: &str) -> Option<Value> {
+    let text = text.trim();
+    let text = text.strip_prefix("```").map_or(text, |fenced| {
+        let inside = fenced.trim_start_matches(|letter: char| letter.is_ascii_alphanumeric());
+        inside.trim_end().trim_end_matches("```")
+    });
+    let strict = ScannerOptions {
+        allow_single_quoted_strings: false,
+        allow_hexadecimal_numbers: false,
+        allow_unary_plus_numbers: false,
+        allow_bare_decimal_point_numbers: false,
+        allow_non_finite_numbers: false,
+        allow_extended_string_escapes: false,
+    };
+    let mut scanner = Scanner::new(text, &strict);
+    let (mut plain, mut comma) = (String::with_capacity(text.len()), "");
+    while let Some(token) = scanner.scan().ok()? {
+        let between = match token {
+            Token::CommentLine(_) | Token::CommentBlock(_) => continue,
+            Token::CloseBrace | Token::CloseBracket => "",
+            Token::OpenBrace
+            | Token::OpenBracket
+            | Token::Comma
+            | Token::Colon
+            | Token::String(_)
+            | Token::Word(_)
+            | Token::Boolean(_)
+            | Token::Number(_)
+            | Token::Null => comma,
+        };
+        plain.push_str(between);
+        comma = if token == Token::Comma { "," } else { "" };
+        if comma.is_empty() {
+            plain.extend([" ", &text[scanner.token_start()..scanner.token_end()]]);
+        }
+    }
+    json::read_exact(&plain).ok().filter(Value::is_object)
 }
 
 /// The object in a text that has several values, if all others are equal to it or empty.

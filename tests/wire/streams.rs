@@ -137,6 +137,13 @@ fn arguments_are_an_object_or_a_problem_for_the_model() {
         (r#"{"a": 1}{}"#, json!({ "a": 1 })),
         ("{} {}", json!({})),
         (r#"{"a": "\ud83d\ude00"}"#, json!({ "a": "\u{1f600}" })),
+        // Markdown, comments, and a comma after the last item.
+        ("```json\n{\"a\": 1}\n```", json!({ "a": 1 })),
+        ("```\n{\"a\": \"```\"}\n", json!({ "a": "```" })),
+        ("{\"a\": [1, 2, ], // one, two\n /* {, */ }", json!({ "a": [1, 2] })),
+        (r#"{"a": "//, }", "b": "/*", }"#, json!({ "a": "//, }", "b": "/*" })),
+        ("{\"a\": \"x\ny\", \"b\": 1.50e3,}", json!({ "a": "x\ny", "b": 1500.0 })),
+        (r#""{\"a\": 1,}""#, json!({ "a": 1 })),
     ];
     let bad = [
         "{",
@@ -152,6 +159,14 @@ fn arguments_are_an_object_or_a_problem_for_the_model() {
         "{} 3",
         r#""\"{}\"""#,
         r#"{"a": "\ud83d"}"#,
+        r#"{"a": "\ud83d",}"#,
+        "```json\n{\"a\": \"ls",
+        "{\"a\": 1, // ",
+        r#"{"a": 1,,}"#,
+        r#"{"a": 1 2}"#,
+        r#"{"a": +1,}"#,
+        "{'a': 1,}",
+        "{a: 1,}",
     ];
     for as_text in [false, true] {
         let call_with = |arguments: &str| {
