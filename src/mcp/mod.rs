@@ -35,6 +35,7 @@ mod schema;
 mod schema_drafts;
 mod server_changes;
 mod server_client;
+mod server_output;
 mod server_task;
 mod servers;
 mod sse_transport;
