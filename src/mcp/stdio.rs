@@ -8,7 +8,10 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde::de::IgnoredAny;
-use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
+use serde_json::Deserializer;
+use tokio::io::{
+    AsyncBufRead, AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader,
+};
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::sync::mpsc;
 
@@ -196,15 +199,11 @@ async fn read_messages(stdout: impl AsyncRead + Unpin, inbox: &Inbox, output: &S
     let (mut line, mut garbage, mut open) = (Vec::new(), 0, OpenMessage::default());
     loop {
         line.clear();
-        // With the line feed.
-        let limit = u64::try_from(LONGEST_LINE + 1).unwrap_or(u64::MAX);
-        match (&mut stdout).take(limit).read_until(b'\n', &mut line).await {
-            Ok(0) | Err(_) => return output.append(&open.text),
-            Ok(_) if line.len() > LONGEST_LINE && !line.ends_with(b"\n") => {
-                output.set_fault("it sent a message that is longer than 32 MiB");
-                return;
-            }
-            Ok(_) => {}
+        if read_line(&mut stdout, &mut line, &mut open).await.is_err() || line.is_empty() {
+            return output.append(&open.text);
+        }
+        if line.len() > LONGEST_LINE && !line.ends_with(b"\n") {
+            return output.set_fault("it sent a message that is longer than 32 MiB");
         }
         if line.iter().all(u8::is_ascii_whitespace) {
             continue;
@@ -229,6 +228,27 @@ async fn read_messages(stdout: impl AsyncRead + Unpin, inbox: &Inbox, output: &S
         open.end(output);
         if !inbox.put_all(messages, permit).await {
             return;
+        }
+    }
+}
+
+/// Reads a line with its line feed, of which at most one byte is beyond [`LONGEST_LINE`]. A line
+/// that ends a message is complete without a line feed: some servers write none. It is empty at the
+/// end of the output.
+async fn read_line(
+    stdout: &mut (impl AsyncBufRead + Unpin),
+    line: &mut Vec<u8>,
+    open: &mut OpenMessage,
+) -> io::Result<()> {
+    loop {
+        let available = stdout.fill_buf().await?;
+        let end = memchr::memchr(b'\n', available).map_or(available.len(), |at| at + 1);
+        let taken = end.min(LONGEST_LINE + 1 - line.len());
+        line.extend_from_slice(&available[..taken]);
+        stdout.consume(taken);
+        let is_over = taken == 0 || line.ends_with(b"\n") || line.len() > LONGEST_LINE;
+        if is_over || open.is_ended_by(line) {
+            return Ok(());
         }
     }
 }
@@ -266,6 +286,20 @@ impl OpenMessage {
         }
         self.end(output);
         messages
+    }
+
+    /// True if a line completes a message, although its line feed has not come.
+    fn is_ended_by(&mut self, line: &[u8]) -> bool {
+        let is_end = matches!(line.trim_ascii_end().last(), Some(b'}' | b']'));
+        if !is_end || self.parsed >= PARSED_MAX {
+            return false;
+        }
+        let all = [&self.text, line].concat();
+        let is_container = matches!(all.trim_ascii_start().first(), Some(b'{' | b'['));
+        let mut values = Deserializer::from_slice(&all).into_iter::<IgnoredAny>();
+        let is_whole = is_container && values.all(|value| value.is_ok());
+        self.parsed += if is_whole { 0 } else { all.len() };
+        is_whole
     }
 
     /// Begins anew.
@@ -376,6 +410,28 @@ mod tests {
             let message = message.expect("in time").expect("an answer").message;
             let result = Ok(answer(id)["result"].clone());
             assert_eq!(message, ServerMessage::Response { id: json!(id), outcome: result });
+        }
+    }
+
+    #[tokio::test]
+    async fn a_message_without_a_line_feed_is_read() {
+        let (_pipes, mut server, mut received, _running) = connected(sink());
+        let answer = |id: u64| json!({ "jsonrpc": "2.0", "id": id, "result": { "a": [{}, {}] } });
+        let pretty = serde_json::to_string_pretty(&answer(3)).expect("JSON");
+        let several = format!("{}{}", answer(4), answer(5));
+        let texts = [answer(1).to_string(), format!("[{}]", answer(2)), pretty, several];
+        let mut wanted = 1..=5_u64;
+        for text in texts {
+            // In pieces, each of which may end like a message.
+            for piece in text.as_bytes().split_inclusive(|byte| b"}]\n".contains(byte)) {
+                server.write_all(piece).await.expect("the transport reads");
+            }
+            for id in wanted.by_ref().take(text.matches("jsonrpc").count()) {
+                let message = tokio::time::timeout(Duration::from_mins(1), received.recv()).await;
+                let message = message.expect("in time").expect("an answer").message;
+                let result = Ok(answer(id)["result"].clone());
+                assert_eq!(message, ServerMessage::Response { id: json!(id), outcome: result });
+            }
         }
     }
 
