@@ -25,6 +25,10 @@ const CANCELLATION_TIMEOUT: Duration = Duration::from_secs(1);
 /// The time limit for sending the response to a request of the server.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The wait for the acknowledgement of a notification. A server that acknowledges none may still
+/// answer requests.
+const NOTIFICATION_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// The maximum number of responses that wait to be sent. Further requests are not answered.
 const RESPONSES_MAX: usize = 16;
 
@@ -314,10 +318,23 @@ impl Peer {
         PendingRequest { peer, id, answer: receiver, progress, sending, _awaited: awaited }
     }
 
-    /// Sends a notification.
+    /// Sends a notification. If the server does not acknowledge it in time, it is sent beside what
+    /// follows.
     pub(super) async fn notify(&self, method: &str) -> Result<(), RequestFault> {
         let sending = self.0.transport.send(ClientMessage::notification(method));
-        sending.await.map_err(RequestFault::Exchange)
+        let peer = self.clone();
+        let sending = tokio::spawn(async move {
+            tokio::select! {
+                biased;
+                sent = sending => sent.map_err(RequestFault::Exchange),
+                () = peer.closed() => Err(peer.closed_fault()),
+            }
+        });
+        match timeout(NOTIFICATION_TIMEOUT, sending).await {
+            Ok(Ok(sent)) => sent,
+            // It panicked, or takes longer.
+            Ok(Err(_)) | Err(_) => Ok(()),
+        }
     }
 
     /// Waits for a notification that the tools have changed.
@@ -443,6 +460,21 @@ mod tests {
         request.cancel("out of time").await;
         sleep(CANCELLATION_TIMEOUT + Duration::from_millis(1)).await;
         assert_eq!(given_up.load(Ordering::Relaxed), 3, "with the cancellation");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_notification_that_is_not_acknowledged_is_sent_beside_what_follows() {
+        let (peer, inbox, given_up) = stuck();
+        let began = Instant::now();
+        assert_eq!(peer.notify("notifications/initialized").await, Ok(()));
+        assert_eq!(began.elapsed(), NOTIFICATION_TIMEOUT);
+        sleep(Duration::from_hours(1)).await;
+        assert_eq!(given_up.load(Ordering::Relaxed), 0, "it is still being sent");
+        inbox.closed.cancel();
+        sleep(Duration::from_millis(1)).await;
+        assert_eq!(given_up.load(Ordering::Relaxed), 1);
+        let closed = Err(RequestFault::Closed(None));
+        assert_eq!(peer.notify("notifications/initialized").await, closed);
     }
 
     #[tokio::test(start_paused = true)]
