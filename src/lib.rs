@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! cli ─► batch · checkout · doctor · host · report · telemetry ─► messages ─► agent ─►
-//!     config · history ─► model · tools · mcp · hooks · journal ─► connect_error ─►
+//!     config · history ─► model · tools · mcp · hooks · journal ─► connect_error · response_body ─►
 //!     process · rehearsal (the crates outlast-process and outlast-rehearsal) ─►
 //!     the crate outlast-core: pacing · recovery · secrets · sse · transcript ─► json · text · types
 //! ```
@@ -36,6 +36,7 @@ pub mod model;
 pub mod tools;
 
 pub mod connect_error;
+pub mod response_body;
 
 pub use outlast_core::{json, pacing, recovery, secrets, sse, text, transcript, types};
 pub use outlast_process as process;

@@ -11,7 +11,7 @@ mod circles;
 const LAYERS: [&[&str]; 9] = [
     &["json", "text", "types"],
     &["pacing", "recovery", "secrets", "sse", "transcript"],
-    &["connect_error"],
+    &["connect_error", "response_body"],
     &["model", "tools", "mcp", "hooks", "journal"],
     &["config", "history"],
     &["agent"],

@@ -23,8 +23,8 @@ use super::rpc::{
 };
 use super::sanitize::sanitize_start;
 use super::server_client::{
-    ANSWER_BYTES_MAX, EVENTS, JSON, LAST_EVENT_ID, Refusal, SESSION_ID, ServerClient, content_type,
-    read, too_large,
+    ANSWER_BYTES_MAX, EVENTS, JSON, LAST_EVENT_ID, Refusal, SESSION_ID, ServerClient,
+    check_compression, content_type, read, too_large,
 };
 use super::transport::{Closing, Inbox, Sending, Transport};
 
@@ -194,6 +194,7 @@ impl HttpSession {
             // Servers may send the answer in the stream that is open for their own messages.
             return Ok(());
         }
+        check_compression(&response)?;
         match content_type(&response).as_str() {
             kind if kind.starts_with(JSON) => self.take_json(response, id).await,
             EVENTS => self.take_events(response, id).await,

@@ -9,6 +9,7 @@ use reqwest::header::{
 };
 use reqwest::{Client, Method, Response, StatusCode, Url};
 
+use crate::response_body::unread_compression;
 use crate::secrets::Redactor;
 
 use super::call_error::{
@@ -187,8 +188,11 @@ impl ServerClient {
         }
         let retry_after = header(RETRY_AFTER).map(ToOwned::to_owned);
         let is_json = content_type(&response).starts_with(JSON);
-        // An incomplete body adds nothing to the status.
-        let body = read(response, ERROR_BYTES_MAX).await.unwrap_or_default();
+        let body = match unread_compression(response.headers()) {
+            Some(why) => why.into_bytes(),
+            // An incomplete body adds nothing to the status.
+            None => read(response, ERROR_BYTES_MAX).await.unwrap_or_default(),
+        };
         Ok(Refusal { status, is_json, body, retry_after })
     }
 
@@ -331,6 +335,15 @@ pub(super) fn content_type(response: &Response) -> String {
     let header = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let kind = header.and_then(|value| value.split(';').next()).unwrap_or_default();
     kind.trim().to_ascii_lowercase()
+}
+
+/// Checks that the body of an answer can be read.
+///
+/// # Errors
+/// The compression of the body is not read.
+pub(super) fn check_compression(response: &Response) -> Result<(), ExchangeFault> {
+    unread_compression(response.headers())
+        .map_or(Ok(()), |why| Err(ExchangeFault::InvalidAnswer(format!("its answer: {why}"))))
 }
 
 pub(super) fn too_large() -> ExchangeFault {

@@ -11,7 +11,9 @@ use crate::sse::{SseEvent, SseParser};
 
 use super::call_error::{ExchangeFault, connection_broken, is_session_lost};
 use super::rpc::{ClientMessage, ServerMessage};
-use super::server_client::{ANSWER_BYTES_MAX, EVENTS, JSON, ServerClient, content_type, too_large};
+use super::server_client::{
+    ANSWER_BYTES_MAX, EVENTS, JSON, ServerClient, check_compression, content_type, too_large,
+};
 use super::transport::{Inbox, Sending, Transport};
 
 /// The client's end of a connection.
@@ -72,6 +74,9 @@ impl EventStream {
             },
             Err(fault) => return fault,
         };
+        if let Err(fault) = check_compression(&response) {
+            return fault;
+        }
         if content_type(&response) != EVENTS {
             let why = "it did not answer with a stream of events, as \"type\": \"sse\" requires: it \
                        may speak \"type\": \"http\"";

@@ -2,21 +2,22 @@
 
 use std::time::Duration;
 
-use reqwest::header::CONTENT_ENCODING;
+use reqwest::header::HeaderMap;
 use reqwest::{Request, Response};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::process::timeout_while_running;
 use crate::recovery::{FailureStage, Fault, FaultKind, ModelCall, ReplyMode, Timer};
+use crate::response_body::{ResponseBody, unread_compression};
 
 use super::answer::{ModelReply, StreamProgress, invalid_response, parse_message, parse_received};
 use super::assemble::{AssemblyStep, ReplyAssembly};
 use super::error_body::truncate_message;
-use super::fault::{body_text, fault_of_response, fault_without_response, is_damaged, torn_body};
+use super::fault::{body_text, fault_of_response, fault_without_response, torn_body};
 use super::headers::{RateLimits, request_id, wall_clock};
 use super::service::StreamParser;
 use super::timers::RequestTimers;
-use super::transport::{ConnectionMade, read_body};
+use super::transport::ConnectionMade;
 
 /// Limits on reading the body of an error: size in bytes, and time.
 const ERROR_LIMIT: usize = 64 * 1024;
@@ -153,7 +154,7 @@ impl Attempt {
         response: Response,
         progress: &mut (dyn FnMut(StreamProgress) + Send),
     ) -> Result<ModelReply, Fault> {
-        if let Some(why) = unread_compression(&response) {
+        if let Some(why) = unread_compression(response.headers()) {
             return Err(Fault::new(invalid_response(why), FailureStage::Status));
         }
         let mut body = TimedBody::new(self, response);
@@ -220,7 +221,7 @@ impl Attempt {
         mut body: TimedBody<'_>,
         progress: &mut (dyn FnMut(StreamProgress) + Send),
     ) -> Result<ModelReply, Fault> {
-        let mut frames = StreamParser::for_response(body.response.headers());
+        let mut frames = StreamParser::for_response(&body.headers);
         let mut assembly = ReplyAssembly::default();
         let mut first_token = None;
         let mut piece = std::mem::take(&mut body.read_ahead);
@@ -308,7 +309,8 @@ fn foreign_body(opening: &[u8]) -> FaultKind {
 /// A response body, read under the timers.
 struct TimedBody<'a> {
     attempt: &'a Attempt,
-    response: Response,
+    headers: HeaderMap,
+    body: ResponseBody,
     /// The start of the attempt, plus the time for which the process was frozen.
     began: Instant,
     read_ahead: Vec<u8>,
@@ -323,7 +325,8 @@ impl<'a> TimedBody<'a> {
     fn new(attempt: &'a Attempt, response: Response) -> Self {
         Self {
             attempt,
-            response,
+            headers: response.headers().clone(),
+            body: ResponseBody::new(response),
             began: attempt.began,
             read_ahead: Vec::new(),
             received: 0,
@@ -348,9 +351,9 @@ impl<'a> TimedBody<'a> {
     ) -> Result<Option<Vec<u8>>, FaultKind> {
         let chunk = loop {
             let Some((deadline, timer)) = self.deadline() else {
-                break self.response.chunk().await;
+                break self.body.chunk().await;
             };
-            if let Ok(chunk) = timeout_at(deadline, self.response.chunk()).await {
+            if let Ok(chunk) = timeout_at(deadline, self.body.chunk()).await {
                 break chunk;
             }
             let late = deadline.elapsed();
@@ -366,7 +369,7 @@ impl<'a> TimedBody<'a> {
             return Err(invalid_response(format!("the reply has more than {REPLY_LIMIT} bytes")));
         }
         progress(StreamProgress::Bytes(bytes.len()));
-        Ok(Some(bytes.into()))
+        Ok(Some(bytes))
     }
 
     /// Extends all timers by the time for which the process was frozen.
@@ -403,9 +406,9 @@ impl<'a> TimedBody<'a> {
     async fn drain(&mut self) -> Result<(), FaultKind> {
         let rest = async {
             loop {
-                match self.response.chunk().await {
+                match self.body.chunk().await {
                     Ok(Some(_)) => {}
-                    Err(error) if is_damaged(&error) => return Err(torn_body(error)),
+                    Err(error) if error.is_damage() => return Err(torn_body(error)),
                     Ok(None) | Err(_) => return Ok(()),
                 }
             }
@@ -416,28 +419,16 @@ impl<'a> TimedBody<'a> {
 }
 
 /// Reads an error response, with the part of its body that arrives in time.
-async fn read_error_response(mut response: Response) -> Fault {
+async fn read_error_response(response: Response) -> Fault {
     let (status, headers) = (response.status().as_u16(), response.headers().clone());
     let mut body = Vec::new();
-    if let Some(why) = unread_compression(&response) {
+    if let Some(why) = unread_compression(&headers) {
         return fault_of_response(status, &headers, why.as_bytes(), wall_clock());
     }
     // The status is valid even if the body is slow or truncated.
-    let _ = timeout(ERROR_TIME, read_body(&mut response, &mut body, ERROR_LIMIT)).await;
+    let _ = timeout(ERROR_TIME, ResponseBody::new(response).read(&mut body, ERROR_LIMIT)).await;
     body.truncate(ERROR_LIMIT);
     fault_of_response(status, &headers, &body, wall_clock())
-}
-
-/// Names the compression of a body that the client cannot decompress. It has removed the name of
-/// one that it decompresses.
-fn unread_compression(response: &Response) -> Option<String> {
-    const NAMES: [&str; 6] = ["br", "compress", "deflate", "gzip", "x-gzip", "zstd"];
-
-    let name = response.headers().get(CONTENT_ENCODING)?.to_str().ok()?.trim();
-    let is_compression = |one: &str| NAMES.iter().any(|name| one.trim().eq_ignore_ascii_case(name));
-    name.split(',')
-        .any(is_compression)
-        .then(|| format!("the body is compressed with {name}, which the request did not ask for"))
 }
 
 fn is_padding(byte: u8) -> bool {

@@ -10,6 +10,7 @@ use serde_json::Value;
 use crate::connect_error::{ConnectRefusal, causes};
 use crate::json;
 use crate::recovery::{ErrorBody, FailureStage, Fault, FaultKind, Timer};
+use crate::response_body::BodyError;
 use crate::sse::SseParser;
 
 use super::credentials::Secret;
@@ -181,20 +182,12 @@ pub(super) fn fault_without_response(
 }
 
 /// Converts an interrupted response body.
-pub(super) fn torn_body(error: reqwest::Error) -> FaultKind {
-    FaultKind::TornStream { detail: error_line(&error.without_url()) }
-}
-
-/// True if the decoder of a compressed body found damaged data. A connection that breaks after the
-/// last event does not count.
-pub(super) fn is_damaged(error: &reqwest::Error) -> bool {
-    let is_of_connection =
-        causes(error).any(|cause| cause.downcast_ref::<hyper::Error>().is_some());
-    let is_invalid = |cause: &(dyn Error + 'static)| {
-        let kind = cause.downcast_ref::<io::Error>().map(io::Error::kind);
-        matches!(kind, Some(io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput))
+pub(super) fn torn_body(error: BodyError) -> FaultKind {
+    let detail = match error {
+        BodyError::Connection(error) => error_line(&error),
+        BodyError::Compression(error) => error_chain(&error),
     };
-    !is_of_connection && causes(error).any(is_invalid)
+    FaultKind::TornStream { detail }
 }
 
 /// The error chain on one line. Names the dead-path timeout if the kernel closed a dead connection,

@@ -244,6 +244,12 @@ impl HttpTransport {
         self
     }
 
+    /// Returns a transport that does not decompress bodies.
+    pub(super) fn keeping_compression(mut self) -> Self {
+        self.config.keeps_compression = true;
+        self
+    }
+
     /// The proxy in use.
     pub(super) fn proxy(&self) -> Option<&Proxy> {
         self.config.proxy.as_ref().ok()?.as_ref()
@@ -372,11 +378,11 @@ pub fn web_client(
     names: Arc<dyn Resolve>,
 ) -> Result<(reqwest::Client, bool), HttpClientError> {
     let roots = read_roots(&terms.ca_files)?;
-    let mut transport = HttpTransport::new(url, timers, roots, &terms.proxies);
+    let mut transport =
+        HttpTransport::new(url, timers, roots, &terms.proxies).keeping_compression();
     let is_proxied = transport.proxy().is_some();
     // The proxy itself may be on a private network.
     transport.config.names = (!is_proxied).then_some(NameLookup(names));
-    transport.config.keeps_compression = true;
     Ok((transport.client(ConnectionChoice::Fresh)?.clone(), is_proxied))
 }
 

@@ -112,6 +112,7 @@ async fn a_start_that_http_fails_is_told_in_one_plain_line() {
         ("oauth", "it requires an OAuth login", ServerStatus::NeedsAuth),
         ("scope", "lacks the scope \"files:write\"", ServerStatus::NeedsAuth),
         ("page", "it answered with text/html", ServerStatus::Pending),
+        ("brotli", "the body is compressed with br", ServerStatus::Pending),
         ("words", "not a message of the protocol", ServerStatus::Pending),
         ("torn", "the connection broke", ServerStatus::Pending),
         ("cut", "the connection broke", ServerStatus::Pending),

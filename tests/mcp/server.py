@@ -64,6 +64,7 @@ FAULTS = {
               b""),
     "page": (200, {"Content-Type": "text/html"}, b"<html>welcome</html>"),
     "plain": (200, {"Content-Type": "text/plain"}, b"welcome"),
+    "brotli": (200, {"Content-Type": "application/json", "Content-Encoding": "br"}, b"\x0b\x02"),
     "words": (200, {"Content-Type": "application/json"}, b"well done"),
     "torn": (200, {"Content-Type": "application/json", "Content-Length": "999"}, b"{"),
     "cut": (200, {"Content-Type": "text/event-stream", "Content-Length": "7"}, b": hi\n\n\n"),

@@ -11,10 +11,10 @@ use crate::model::fault::{fault_of_response, fault_without_response};
 use crate::model::headers::wall_clock;
 use crate::model::request::RequestBody;
 use crate::model::service::ServiceKind;
-use crate::model::transport::read_body;
 use crate::recovery::{
     ConnectionChoice, ErrorClass, FailureStage, Fault, FaultKind, ReplyMode, classify,
 };
+use crate::response_body::ResponseBody;
 
 /// Maximum size of a response, in bytes.
 const ANSWER_MAX: usize = 16 * 1024;
@@ -145,7 +145,7 @@ impl ModelClient {
         let secret = self.credentials.sign(&mut request).await?;
         let reported = |fault: Fault| self.reported(fault, secret.as_ref());
         let http = self.http(ConnectionChoice::Fresh).map_err(|fault| reported(*fault))?;
-        let mut response = match http.execute(request).await {
+        let response = match http.execute(request).await {
             Ok(response) => response,
             Err(error) => {
                 let route = self.describe_route();
@@ -160,7 +160,7 @@ impl ModelClient {
         let mut body = Vec::new();
         if status >= 300 {
             // The status is valid even if the body breaks off.
-            let _ = read_body(&mut response, &mut body, ANSWER_MAX).await;
+            let _ = ResponseBody::new(response).read(&mut body, ANSWER_MAX).await;
         }
         let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
         let page = kind.is_some_and(|kind| kind.to_ascii_lowercase().starts_with("text/html"));

@@ -11,8 +11,8 @@ use super::ModelClient;
 use crate::model::fault::{fault_of_response, fault_without_response};
 use crate::model::headers::wall_clock;
 use crate::model::request::RequestContent;
-use crate::model::transport::read_body;
 use crate::recovery::{ConnectionChoice, FailureStage, Fault};
+use crate::response_body::ResponseBody;
 use crate::transcript::{Message, ToolDefinition};
 
 /// Maximum size of a response, in bytes.
@@ -51,20 +51,20 @@ impl ModelClient {
         let secret = self.credentials.sign(&mut request).await?;
         let reported = |fault: Fault| self.reported(fault, secret.as_ref());
         let http = self.http(ConnectionChoice::Fresh).map_err(|fault| reported(*fault))?;
-        let mut response = http.execute(request).await.map_err(|error| {
+        let response = http.execute(request).await.map_err(|error| {
             let stage = FailureStage::FreshConnection;
             reported(fault_without_response(error, &self.describe_route(), stage))
         })?;
+        let (status, headers) = (response.status().as_u16(), response.headers().clone());
         let mut body = Vec::new();
-        let _ = read_body(&mut response, &mut body, ANSWER_MAX + 1).await;
+        let _ = ResponseBody::new(response).read(&mut body, ANSWER_MAX + 1).await;
         if body.len() > ANSWER_MAX {
             return Ok(None);
         }
-        let status = response.status().as_u16();
         if status != 200 {
             let lacks = (300..500).contains(&status) && status != 429 || status == 501;
             self.lacks_token_count.store(lacks, Ordering::Relaxed);
-            let fault = || fault_of_response(status, response.headers(), &body, wall_clock());
+            let fault = || fault_of_response(status, &headers, &body, wall_clock());
             return if lacks { Ok(None) } else { Err(reported(fault())) };
         }
         let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
