@@ -13,7 +13,9 @@ use crate::response_body::{ResponseBody, unread_compression};
 use super::answer::{ModelReply, StreamProgress, invalid_response, parse_message, parse_received};
 use super::assemble::{AssemblyStep, ReplyAssembly};
 use super::error_body::truncate_message;
-use super::fault::{body_text, fault_of_response, fault_without_response, torn_body};
+use super::fault::{
+    body_text, fault_of_response, fault_without_response, torn_body, with_named_wait,
+};
 use super::headers::{RateLimits, request_id, wall_clock};
 use super::service::StreamParser;
 use super::timers::RequestTimers;
@@ -188,7 +190,9 @@ impl Attempt {
                 if let Some(received) = parse_received(&body.read_ahead) {
                     progress(StreamProgress::Received(received));
                 }
-                parse_message(&body.read_ahead).map_err(invalid)
+                parse_message(&body.read_ahead).map_err(|kind| {
+                    with_named_wait(invalid(kind), &String::from_utf8_lossy(&body.read_ahead))
+                })
             }
             b'<' => {
                 let detail = format!("the body is {}", self.read_page(body, progress).await);
@@ -230,10 +234,9 @@ impl Attempt {
             let mut ready = Vec::new();
             let pushed = frames.push(&piece, &mut ready);
             for frame in ready {
-                match assembly
-                    .process_event(&frame, progress)
-                    .map_err(|kind| fault_at_stage(&assembly, kind))?
-                {
+                match assembly.process_event(&frame, progress).map_err(|kind| {
+                    with_named_wait(fault_at_stage(&assembly, kind), &frame.data)
+                })? {
                     AssemblyStep::Idle => {}
                     AssemblyStep::Content => body.record_progress(),
                     AssemblyStep::Last => {

@@ -15,7 +15,7 @@ use crate::sse::SseParser;
 
 use super::credentials::Secret;
 use super::error_body::{parse_error, truncate_message};
-use super::headers::{header_text, parse_retry_after, parse_retry_hint, request_id};
+use super::headers::{header_text, parse_retry_after, parse_retry_hint, request_id, wall_clock};
 use super::http2::http2_only;
 use super::transport::HttpClientError;
 
@@ -56,6 +56,15 @@ pub fn fault_of_response(status: u16, headers: &HeaderMap, body: &[u8], now: Sys
     fault.request_id = request_id(headers);
     fault.overage_disabled =
         header_text(headers, "anthropic-ratelimit-unified-overage-disabled-reason");
+    fault
+}
+
+/// Adds the wait that an error within a reply names. `text` is the event or the body with the
+/// error.
+pub(super) fn with_named_wait(mut fault: Fault, text: &str) -> Fault {
+    if let FaultKind::Refused { status, .. } = fault.kind {
+        fault.retry_after = parse_retry_after(&HeaderMap::new(), status, text, wall_clock());
+    }
     fault
 }
 

@@ -86,10 +86,14 @@ impl RateWindow {
     }
 }
 
+/// Statuses of a refusal for now, whose body may name the wait: of a rate limit, of an overload,
+/// and of an error within a reply.
+const REFUSED_FOR_NOW: [u16; 4] = [200, 429, 503, 529];
+
 /// Returns the wait that the server requests: `retry-after-ms`, then `retry-after`, then, for a
-/// 429, the reset of the exhausted limit, or the wait that the `body` names. Zero, negative, past
-/// or invalid values are ignored. Times are compared with the `date` of the response, or with `now`
-/// if it has none.
+/// 429, the reset of the exhausted limit, then, for a refusal for now, the wait that the `body`
+/// names. Zero, negative, past or invalid values are ignored. Times are compared with the `date` of
+/// the response, or with `now` if it has none.
 pub fn parse_retry_after(
     headers: &HeaderMap,
     status: u16,
@@ -103,18 +107,22 @@ pub fn parse_retry_after(
     if let Some(wait) = requested {
         return Some(RetryAfter { wait, source: RetryAfterSource::RetryAfter });
     }
-    if status != 429 {
-        return None;
+    if status == 429
+        && let Some(wait) = time_until_reset(headers, body, now)
+    {
+        return Some(RetryAfter { wait, source: RetryAfterSource::Reset });
     }
+    let wait = parse_wait_in_body(body, now).filter(|_| REFUSED_FOR_NOW.contains(&status))?;
+    Some(RetryAfter { wait, source: RetryAfterSource::RetryAfter })
+}
+
+/// The time until the exhausted limit is reset, as headers or body report it.
+fn time_until_reset(headers: &HeaderMap, body: &str, now: SystemTime) -> Option<Duration> {
     let reset = RateLimits::parse(headers).and_then(|limits| limits.reset_time());
     let until = reset.or_else(|| parse_reset_in_body(body));
     let until = until.or_else(|| parse_reset_without_zone(body, now));
     let wait = until.and_then(|reset| duration_until(reset, now));
-    if let Some(wait) = wait.or_else(|| reset_of_other_limits(headers, now)) {
-        return Some(RetryAfter { wait, source: RetryAfterSource::Reset });
-    }
-    let wait = parse_wait_in_body(body, now)?;
-    Some(RetryAfter { wait, source: RetryAfterSource::RetryAfter })
+    wait.or_else(|| reset_of_other_limits(headers, now))
 }
 
 /// Parses `x-should-retry`, the server's own advice on retrying.

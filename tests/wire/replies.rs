@@ -46,6 +46,27 @@ async fn a_json_reply_is_one_whatever_was_asked_for() {
     }
 }
 
+/// An error after a status of success has no header of its own.
+#[tokio::test]
+async fn an_error_within_a_reply_is_retried_after_the_wait_that_it_names() {
+    let error = |kind: &str, message: &str| {
+        json!({ "type": "error", "error": { "type": kind, "message": message } }).to_string()
+    };
+    let limited = error("rate_limit_error", "Please try again in 20s.");
+    let overloaded = r#"{"error":{"type":"overloaded_error","message":"no","retry_after":20}}"#;
+    for body in [&limited, overloaded] {
+        let event = format!("event: error\ndata: {body}\n\n");
+        for answer in [stream(event.as_bytes()), answer(200, JSON, body.as_bytes())] {
+            let wait = fault_of(answer).await.retry_after.map(|wish| wish.wait);
+            assert_eq!(wait, Some(Duration::from_secs(20)), "{body}");
+        }
+    }
+    // The texts of the model name no wait.
+    let event = json!({ "type": "content_block_delta", "delta": { "text": "try again in 20s" } });
+    let torn = fault_of(stream(format!("data: {event}\n\n").as_bytes())).await;
+    assert_eq!(torn.retry_after, None);
+}
+
 /// Some gateways answer with a text in place of blocks, and with token counts as texts.
 #[tokio::test]
 async fn a_json_reply_with_a_text_and_counts_as_texts_is_understood() {
