@@ -21,6 +21,17 @@ pub struct SseEvent {
     pub is_damaged: bool,
 }
 
+impl SseEvent {
+    /// An event without a name.
+    pub fn of_data(data: Vec<u8>) -> Self {
+        Self {
+            data: String::from_utf8_lossy(&data).into_owned(),
+            invalid_data: str::from_utf8(&data).is_err().then_some(data),
+            ..Self::default()
+        }
+    }
+}
+
 /// The error for an event that is larger than the limit, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an event of the stream has more than {0} bytes")]
@@ -164,9 +175,8 @@ impl SseParser {
         let data = self.data.take()?;
         Some(SseEvent {
             event: String::from_utf8_lossy(&event).into_owned(),
-            data: String::from_utf8_lossy(&data).into_owned(),
-            invalid_data: str::from_utf8(&data).is_err().then_some(data),
             is_damaged: mem::take(&mut self.is_damaged),
+            ..SseEvent::of_data(data)
         })
     }
 }

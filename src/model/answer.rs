@@ -100,6 +100,40 @@ pub fn parse_message(body: &[u8]) -> Result<ModelReply, FaultKind> {
     Ok(ModelReply::of_blocks((id, model), blocks, stop_reason.to_owned(), &received))
 }
 
+/// The events of a message that came as one event of a stream.
+pub(super) fn events_of_message(message: &Value, is_split: bool) -> Result<Vec<Value>, FaultKind> {
+    let blocks = content_blocks(message).unwrap_or_default();
+    if stated_reason(&message["stop_reason"]).is_none() {
+        return Err(invalid_response("the message has no stop reason".to_owned()));
+    }
+    if is_split && has_lost_characters_beside_texts(message) {
+        return Err(part_of_a_character());
+    }
+    let mut start = message.clone();
+    (start["content"], start["stop_reason"]) = (json!([]), Value::Null);
+    let delta = json!({ "stop_reason": message["stop_reason"] });
+    let blocks = blocks.iter().enumerate().flat_map(|(index, block)| {
+        [
+            json!({ "type": "content_block_start", "index": index, "content_block": block }),
+            json!({ "type": "content_block_stop", "index": index }),
+        ]
+    });
+    let first = [json!({ "type": "message_start", "message": start })];
+    let last = [
+        json!({ "type": "message_delta", "delta": delta, "usage": message["usage"] }),
+        json!({ "type": "message_stop" }),
+    ];
+    Ok(first.into_iter().chain(blocks).chain(last).collect())
+}
+
+/// The first line of a body, if it is a message and other lines follow; all of any other body.
+pub(super) fn without_further_lines(body: &[u8]) -> &[u8] {
+    let Some(end) = memchr::memchr(b'\n', body) else { return body };
+    let (first, rest) = body.split_at(end);
+    let is_message = |line| json::read::<Value>(line).is_ok_and(|value| value["type"] == "message");
+    if rest.trim_ascii().is_empty() || !is_message(first) { body } else { first }
+}
+
 /// The content blocks of a message. The API accepts a text in place of them in requests, and some
 /// gateways answer with one, with a single block, or with null for none.
 fn content_blocks(message: &Value) -> Option<Cow<'_, [Value]>> {

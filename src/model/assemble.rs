@@ -12,12 +12,13 @@ use crate::transcript::{Block, OtherFields};
 
 use super::answer::{
     BLOCKS_MAX, CompletedBlock, ModelReply, StreamProgress, ToolIds, complete_tool_use,
-    invalid_response, is_thinking, other_fields, part_of_a_character, read_value, stated_reason,
-    text_of, too_many_blocks,
+    events_of_message, invalid_response, is_thinking, other_fields, part_of_a_character,
+    read_value, stated_reason, text_of, too_many_blocks,
 };
 use super::error_body::parse_error;
 use super::event_checks::{
-    SplitDelta, SplitEvent, damaged_event, has_intact_frame, is_foreign, is_of_reply,
+    SplitDelta, SplitEvent, damaged_event, has_intact_frame, index_of, is_empty, is_foreign,
+    is_of_reply,
 };
 use super::joined_text::JoinedText;
 use super::settlement::{Received, parse_token_count};
@@ -172,7 +173,25 @@ impl ReplyAssembly {
         if escaped.is_some() && is_of_reply(frame, kind) && !(is_split && has_intact_frame(data)) {
             return Err(damaged_event());
         }
-        let target = self.end_blocks(kind, &value, progress)?;
+        if kind == "message" && self.received.is_none() && value.get("content").is_some() {
+            for event in events_of_message(&value, is_split)? {
+                self.process_value(&text_of(&event["type"]), &event, None, progress)?;
+            }
+            return Ok(AssemblyStep::Last);
+        }
+        self.process_value(kind, &value, is_split.then_some(data), progress)
+    }
+
+    /// Processes an event of this kind and reports it. `split` is the text of an event in which a
+    /// string has unpaired surrogates.
+    fn process_value(
+        &mut self,
+        kind: &str,
+        value: &Value,
+        split: Option<&str>,
+        progress: &mut (dyn FnMut(StreamProgress) + Send),
+    ) -> Result<AssemblyStep, FaultKind> {
+        let target = self.end_blocks(kind, value, progress)?;
         progress(StreamProgress::Event(value.clone()));
         if kind == "message_stop" {
             for key in self.slots.keys().copied().collect::<Vec<u64>>() {
@@ -182,7 +201,7 @@ impl ReplyAssembly {
             return Ok(AssemblyStep::Last);
         }
         let before = self.written;
-        self.apply(kind, &value, target, is_split.then_some(data))?;
+        self.apply(kind, value, target, split)?;
         if let Some(received) = self.received {
             progress(StreamProgress::Received(received));
         }
@@ -571,28 +590,4 @@ impl GrowingBlock {
             }
         })
     }
-}
-
-/// True if a delta adds nothing. Some gateways send such deltas for blocks of any kind.
-fn is_empty(delta: &Value) -> bool {
-    let piece = match delta["type"].as_str() {
-        Some("text_delta") => &delta["text"],
-        Some("thinking_delta") => &delta["thinking"],
-        Some("signature_delta") => &delta["signature"],
-        Some("input_json_delta") => &delta["partial_json"],
-        Some(_) | None => return false,
-    };
-    !piece.is_object() && piece.as_str().is_none_or(str::is_empty)
-}
-
-/// The index of the content block that an event belongs to. `None` if the event states none.
-fn index_of(event: &Value) -> Result<Option<u64>, FaultKind> {
-    let index = &event["index"];
-    if index.is_null() {
-        return Ok(None);
-    }
-    let why = || invalid_response(format!("an event has the content block index {index}"));
-    // Some gateways write numbers as texts, or with a fraction of zero.
-    let number = json::whole(index).or_else(|| index.as_str()?.trim().parse().ok());
-    number.map(Some).ok_or_else(why)
 }

@@ -10,9 +10,13 @@ use crate::process::timeout_while_running;
 use crate::recovery::{FailureStage, Fault, FaultKind, ModelCall, ReplyMode, Timer};
 use crate::response_body::{ResponseBody, unread_compression};
 
-use super::answer::{ModelReply, StreamProgress, invalid_response, parse_message, parse_received};
+use super::answer::{
+    ModelReply, StreamProgress, invalid_response, parse_message, parse_received,
+    without_further_lines,
+};
 use super::assemble::{AssemblyStep, ReplyAssembly};
 use super::error_body::truncate_message;
+use super::event_checks::is_event_line;
 use super::fault::{
     body_text, fault_of_response, fault_without_response, torn_body, with_named_wait,
 };
@@ -184,14 +188,18 @@ impl Attempt {
         };
         match first {
             b'{' | b'[' => {
+                if body.begins_with_event(progress).await.map_err(broken)? {
+                    return self.read_stream(body, progress).await;
+                }
                 while let Some(piece) = body.next(progress).await.map_err(broken)? {
                     body.read_ahead.extend_from_slice(&piece);
                 }
-                if let Some(received) = parse_received(&body.read_ahead) {
+                let message = without_further_lines(&body.read_ahead);
+                if let Some(received) = parse_received(message) {
                     progress(StreamProgress::Received(received));
                 }
-                parse_message(&body.read_ahead).map_err(|kind| {
-                    with_named_wait(invalid(kind), &String::from_utf8_lossy(&body.read_ahead))
+                parse_message(message).map_err(|kind| {
+                    with_named_wait(invalid(kind), &String::from_utf8_lossy(message))
                 })
             }
             b'<' => {
@@ -225,7 +233,7 @@ impl Attempt {
         mut body: TimedBody<'_>,
         progress: &mut (dyn FnMut(StreamProgress) + Send),
     ) -> Result<ModelReply, Fault> {
-        let mut frames = StreamParser::for_response(&body.headers);
+        let mut frames = StreamParser::for_response(&body.headers, &body.read_ahead);
         let mut assembly = ReplyAssembly::default();
         let mut first_token = None;
         let mut piece = std::mem::take(&mut body.read_ahead);
@@ -234,9 +242,10 @@ impl Attempt {
             let mut ready = Vec::new();
             let pushed = frames.push(&piece, &mut ready);
             for frame in ready {
-                match assembly.process_event(&frame, progress).map_err(|kind| {
-                    with_named_wait(fault_at_stage(&assembly, kind), &frame.data)
-                })? {
+                match assembly
+                    .process_event(&frame, progress)
+                    .map_err(|kind| with_named_wait(fault_at_stage(&assembly, kind), &frame.data))?
+                {
                     AssemblyStep::Idle => {}
                     AssemblyStep::Content => body.record_progress(),
                     AssemblyStep::Last => {
@@ -373,6 +382,22 @@ impl<'a> TimedBody<'a> {
         }
         progress(StreamProgress::Bytes(bytes.len()));
         Ok(Some(bytes))
+    }
+
+    /// Reads the first line. True if it is an event.
+    async fn begins_with_event(
+        &mut self,
+        progress: &mut (dyn FnMut(StreamProgress) + Send),
+    ) -> Result<bool, FaultKind> {
+        let mut searched = 0;
+        loop {
+            if let Some(end) = memchr::memchr(b'\n', &self.read_ahead[searched..]) {
+                return Ok(is_event_line(&self.read_ahead[..searched + end]));
+            }
+            searched = self.read_ahead.len();
+            let Some(piece) = self.next(progress).await? else { return Ok(false) };
+            self.read_ahead.extend_from_slice(&piece);
+        }
     }
 
     /// Extends all timers by the time for which the process was frozen.

@@ -1,6 +1,7 @@
-//! Detects foreign and damaged events of a stream. Pure.
+//! Reads single events of a stream, and detects foreign and damaged ones. Pure.
 
 use serde::Deserialize;
+use serde_json::Value;
 
 use crate::json;
 use crate::recovery::FaultKind;
@@ -21,6 +22,12 @@ const EVENTS: [&str; 8] = [
     "error",
     "ping",
 ];
+
+/// True if this line is an event of the Messages API: some gateways send events as lines of JSON.
+pub(super) fn is_event_line(line: &[u8]) -> bool {
+    let kind = json::read::<Value>(line).map(|event| event["type"].clone());
+    kind.is_ok_and(|kind| kind != "error" && EVENTS.iter().any(|name| kind == *name))
+}
 
 /// True if an event that is not JSON does not belong to the Messages API: some gateways keep the
 /// connection open by events with their own names, or without a name.
@@ -79,4 +86,28 @@ pub(super) struct SplitDelta {
     pub(super) text: Option<Wtf8>,
     pub(super) thinking: Option<Wtf8>,
     pub(super) partial_json: Option<Wtf8>,
+}
+
+/// True if a delta adds nothing. Some gateways send such deltas for blocks of any kind.
+pub(super) fn is_empty(delta: &Value) -> bool {
+    let piece = match delta["type"].as_str() {
+        Some("text_delta") => &delta["text"],
+        Some("thinking_delta") => &delta["thinking"],
+        Some("signature_delta") => &delta["signature"],
+        Some("input_json_delta") => &delta["partial_json"],
+        Some(_) | None => return false,
+    };
+    !piece.is_object() && piece.as_str().is_none_or(str::is_empty)
+}
+
+/// The index of the content block that an event belongs to. `None` if the event states none.
+pub(super) fn index_of(event: &Value) -> Result<Option<u64>, FaultKind> {
+    let index = &event["index"];
+    if index.is_null() {
+        return Ok(None);
+    }
+    let why = || invalid_response(format!("an event has the content block index {index}"));
+    // Some gateways write numbers as texts, or with a fraction of zero.
+    let number = json::whole(index).or_else(|| index.as_str()?.trim().parse().ok());
+    number.map(Some).ok_or_else(why)
 }

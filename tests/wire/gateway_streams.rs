@@ -227,6 +227,48 @@ fn blocks_are_told_apart_without_their_indices() {
     assert!(with_index("\"x\"").is_err());
 }
 
+/// Some gateways that cannot stream send the whole reply as one event.
+#[test]
+fn a_whole_message_in_one_event_is_a_reply() {
+    let message = |content: Value| {
+        json!({
+            "id": "msg_1", "type": "message", "role": "assistant", "model": "m",
+            "content": content, "stop_reason": "tool_use",
+            "usage": { "input_tokens": 3, "output_tokens": 7 },
+        })
+    };
+    let call = json!({ "type": "tool_use", "id": "toolu_1", "name": "Bash", "input": { "a": 1 } });
+    let text = json!({ "type": "text", "text": "ok" });
+    let blocks = message(json!([text, call]));
+    for events in [
+        format!("data: {blocks}\n\n"),
+        format!("event: message\ndata: {blocks}\n\ndata: [DONE]\n\n"),
+        format!("event: ping\ndata: {{}}\n\ndata: {blocks}\n\n"),
+    ] {
+        let (reply, reported) = replay([events.as_bytes()]);
+        let reply = reply.expect("a reply");
+        let call = tool_use("toolu_1", "Bash", json!({ "a": 1 }));
+        assert_eq!(reply.content, [Block::text("ok"), call], "{events}");
+        assert_eq!((reply.id.as_str(), reply.stop_reason.as_str()), ("msg_1", "tool_use"));
+        assert_eq!((reply.usage.input_tokens, reply.usage.output_tokens), (3, 7));
+        assert_eq!(reported, [0, 1]);
+    }
+    let text = replay([format!("data: {}\n\n", message(json!("ok"))).as_bytes()]).0;
+    assert_eq!(text.expect("a reply").content, [Block::text("ok")]);
+    // It is not a second reply.
+    let open = block(Some(0), "tool_use", &["{}"]) + &stop(Some(0));
+    let reply = reply_of(&(open + &format!("data: {blocks}\n\n"))).expect("a reply");
+    assert_eq!(reply.content, [tool_use("toolu_1", "Bash", json!({}))]);
+    for broken in [
+        json!({ "type": "message", "content": [] }).to_string(),
+        message(json!([{ "type": "tool_use", "id": "t", "name": "Bash", "input": { "a": "x" } }]))
+            .to_string()
+            .replace("\"x\"", r#""\ud83d""#),
+    ] {
+        assert!(replay([format!("data: {broken}\n\n").as_bytes()]).0.is_err(), "{broken}");
+    }
+}
+
 #[test]
 fn an_error_event_with_a_text_is_an_error_in_these_words() {
     for (text, wanted) in [

@@ -67,6 +67,30 @@ async fn an_error_within_a_reply_is_retried_after_the_wait_that_it_names() {
     assert_eq!(torn.retry_after, None);
 }
 
+/// Some gateways leave out the fields of server-sent events.
+#[tokio::test]
+async fn lines_of_json_are_read_as_a_stream_or_a_message() {
+    let events: Vec<u8> = String::from_utf8(recorded("streams/text.sse"))
+        .expect("text")
+        .lines()
+        .filter_map(|line| line.strip_prefix("data: "))
+        .flat_map(|event| format!("{event}\n").into_bytes())
+        .collect();
+    let whole = message(&json!([{ "type": "text", "text": "hi" }]), "end_turn");
+    let lines = [&whole[..], b"\n{\"done\":true}\n"].concat();
+    let server = Server::answering(stream(&recorded("streams/text.sse"))).await;
+    let wanted = ask(&client(&server.url), STREAMING).await.expect("a reply").content;
+    for (body, wanted) in [(events, wanted), (lines, vec![Block::text("hi")])] {
+        for bytes in [stream(&body), answer(200, JSON, &body)] {
+            let server = Server::answering(bytes).await;
+            for asked in [STREAMING, WHOLE] {
+                let reply = ask(&client(&server.url), asked).await.expect("a reply");
+                assert_eq!(reply.content, wanted);
+            }
+        }
+    }
+}
+
 /// Some gateways answer with a text in place of blocks, and with token counts as texts.
 #[tokio::test]
 async fn a_json_reply_with_a_text_and_counts_as_texts_is_understood() {
