@@ -8,18 +8,18 @@ use serde_json::{Value, json};
 use crate::json;
 use crate::recovery::FaultKind;
 use crate::sse::SseEvent;
-use crate::transcript::{Block, OtherFields};
 
 use super::answer::{
-    BLOCKS_MAX, CompletedBlock, ModelReply, StreamProgress, ToolIds, complete_tool_use,
-    events_of_message, invalid_response, is_thinking, other_fields, part_of_a_character,
-    read_value, stated_reason, text_of, too_many_blocks,
+    BLOCKS_MAX, CompletedBlock, ModelReply, StreamProgress, ToolIds, events_of_message,
+    invalid_response, is_thinking, other_fields, part_of_a_character, read_value, stated_reason,
+    text_of, too_many_blocks,
 };
 use super::error_body::parse_error;
 use super::event_checks::{
     SplitDelta, SplitEvent, damaged_event, has_intact_frame, index_of, is_empty, is_foreign,
     is_of_reply,
 };
+use super::growing_block::{GrowingBlock, Written};
 use super::joined_text::JoinedText;
 use super::settlement::{Received, parse_token_count};
 
@@ -71,40 +71,10 @@ pub struct ReplyAssembly {
     has_unknown: bool,
 }
 
-/// The number of content bytes received.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Written {
-    /// Bytes that the model wrote, which its output cap limits.
-    model_output: u64,
-    /// Other bytes: signatures, and results of the service's own tools.
-    other: u64,
-}
-
 #[derive(Debug)]
 enum BlockSlot {
     Open(GrowingBlock),
     Closed(CompletedBlock),
-}
-
-#[derive(Debug)]
-enum GrowingBlock {
-    Text(JoinedText),
-    Thinking {
-        thinking: JoinedText,
-        signature: String,
-    },
-    ToolUse {
-        id: String,
-        name: String,
-        given: Value,
-        others: OtherFields,
-        json: JoinedText,
-        has_text: bool,
-    },
-    Other {
-        value: Value,
-        json: JoinedText,
-    },
 }
 
 impl ReplyAssembly {
@@ -517,77 +487,5 @@ impl ReplyAssembly {
         }
         *slot = BlockSlot::Closed(completed);
         Ok(())
-    }
-}
-
-impl Written {
-    /// Counts the content that a block starts with.
-    fn open(&mut self, block: &GrowingBlock) {
-        match block {
-            GrowingBlock::Text(text) => self.model_output += text.len() as u64,
-            GrowingBlock::Thinking { thinking, signature } => {
-                self.model_output += thinking.len() as u64;
-                self.other += signature.len() as u64;
-            }
-            GrowingBlock::ToolUse { name, given, .. } => {
-                let given = given.as_object().is_some_and(|given| !given.is_empty());
-                self.model_output += name.len() as u64;
-                self.other += u64::from(given);
-            }
-            GrowingBlock::Other { .. } => self.other += 1,
-        }
-    }
-}
-
-impl GrowingBlock {
-    /// Completes the block. In a text, part of a character is U+FFFD.
-    ///
-    /// # Errors
-    /// The arguments of a tool call have part of a character, or came as text.
-    fn complete(&mut self) -> Result<CompletedBlock, FaultKind> {
-        use std::mem::take;
-
-        Ok(match self {
-            Self::Text(text) => {
-                let (text, _) = text.complete();
-                if text.trim().is_empty() {
-                    CompletedBlock::Blank
-                } else {
-                    CompletedBlock::Whole(Block::Text { text })
-                }
-            }
-            Self::Thinking { thinking, signature } => CompletedBlock::Whole(Block::Thinking {
-                thinking: thinking.complete().0,
-                signature: take(signature),
-            }),
-            Self::ToolUse { id, name, given, others, json, has_text } => {
-                let (json, is_damaged) = json.complete();
-                if is_damaged {
-                    return Err(part_of_a_character());
-                }
-                let streamed = !json.trim().is_empty();
-                if *has_text && !streamed {
-                    // The text may be the arguments of the call.
-                    return Err(invalid_response("text came for a tool call".to_owned()));
-                }
-                let is_given = given.as_object().is_some_and(|given| !given.is_empty());
-                // Some gateways give the arguments at the start, and empty ones after it.
-                let input = match json.trim() {
-                    "" => given.take(),
-                    "{}" | "null" if is_given => given.take(),
-                    _ => Value::String(json),
-                };
-                complete_tool_use(take(id), take(name), input, take(others))
-            }
-            Self::Other { value, json } => {
-                if let Ok(input) = json::read_str::<Value>(&json.complete().0) {
-                    value["input"] = input;
-                }
-                match serde_json::from_value(value.take()) {
-                    Ok(block) => CompletedBlock::Whole(block),
-                    Err(_) => CompletedBlock::Blank,
-                }
-            }
-        })
     }
 }

@@ -17,6 +17,7 @@ mod endpoint;
 mod error_body;
 mod event_checks;
 pub mod fault;
+mod growing_block;
 pub mod headers;
 mod http2;
 mod interface;
