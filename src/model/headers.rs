@@ -246,9 +246,10 @@ fn parse_reset_without_zone(body: &str, now: SystemTime) -> Option<u64> {
 /// Phrases before a wait, in lower case: Google, `OpenRouter`, `OpenAI` and `LiteLLM`, Gemini,
 /// Azure, GitHub Copilot; the fields of `Cloudflare`, Discord and others.
 #[rustfmt::skip]
-const BEFORE_THE_WAIT: [&str; 9] = [
+const BEFORE_THE_WAIT: [&str; 14] = [
     "\"retrydelay", "x-ratelimit-reset", "try again in ", "retry in ", "retry after ", "wait ",
-    "\"retry_after\"", "\"retryafter\"", "\"retry_after_seconds\"",
+    "\"retry_after\"", "\"retryafter\"", "\"retry_after_seconds\"", "\"retry-after\"",
+    "again after ", "reset after ", "reset in ", "resets in ",
 ];
 
 /// Parses the wait that a body names, in its fields or in its words. Gateways quote both.
@@ -262,7 +263,7 @@ fn parse_wait_in_body(body: &str, now: SystemTime) -> Option<Duration> {
 
 /// The wait at the start of a text, of at most a few words: `5 seconds`, `11h0m0s.`.
 fn wait_at(text: &str, now: SystemTime) -> Option<Duration> {
-    let text = text.trim_start_matches(['"', ':', ' ']);
+    let text = text.trim_start_matches(['"', ':', ' ']).trim_start_matches("about ");
     let end = text.find(['"', ',', ';', '(', '}']).unwrap_or(text.len());
     let words: Vec<&str> = text[..end].split_whitespace().take(6).collect();
     let lengths = (1..=words.len()).rev();
