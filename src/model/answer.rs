@@ -76,6 +76,7 @@ pub fn parse_message(body: &[u8]) -> Result<ModelReply, FaultKind> {
     let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
     let is_damaged = str::from_utf8(body).is_err();
     let (value, is_split) = read_value(&String::from_utf8_lossy(body), "the body")?;
+    let value = unwrapped(value);
     if let Some(refusal) = super::error_body::parse_error(&value, 200) {
         return Err(refusal);
     }
@@ -98,6 +99,25 @@ pub fn parse_message(body: &[u8]) -> Result<ModelReply, FaultKind> {
     received.report(&value["usage"]);
     let (id, model) = (text_of(&value["id"]), text_of(&value["model"]));
     Ok(ModelReply::of_blocks((id, model), blocks, stop_reason.to_owned(), &received))
+}
+
+/// The message inside of a body that some gateways put around it, as JSON or as its text; any other
+/// body unchanged.
+fn unwrapped(body: Value) -> Value {
+    const NAMES: [&str; 6] = ["message", "data", "response", "result", "output", "body"];
+
+    if body.get("content").is_some() {
+        return body;
+    }
+    let inside = NAMES.iter().filter_map(|name| match &body[*name] {
+        Value::String(text) => json::read_exact(text).ok(),
+        inner @ Value::Object(_) => Some(inner.clone()),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => None,
+    });
+    let message = inside
+        .into_iter()
+        .find(|inner: &Value| inner["type"] == "message" && inner["content"].is_array());
+    message.unwrap_or(body)
 }
 
 /// The events of a message that came as one event of a stream.
@@ -173,7 +193,7 @@ pub(super) fn read_value(text: &str, what: &str) -> Result<(Value, bool), FaultK
 /// bodies.
 pub(super) fn parse_received(body: &[u8]) -> Option<Received> {
     let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
-    let value: Value = json::read(body).ok()?;
+    let value = unwrapped(json::read(body).ok()?);
     let content = content_blocks(&value)?;
     let mut received = Received::default();
     received.report_final(&value["usage"]);

@@ -91,6 +91,25 @@ async fn lines_of_json_are_read_as_a_stream_or_a_message() {
     }
 }
 
+/// Some gateways put a message into an object of their own.
+#[tokio::test]
+async fn a_message_inside_of_another_object_is_a_reply() {
+    let whole = message(&json!([{ "type": "text", "text": "hi" }]), "end_turn");
+    let inner: serde_json::Value = serde_json::from_slice(&whole).expect("JSON");
+    for body in [
+        json!({ "code": 0, "msg": "ok", "data": inner }),
+        json!({ "response": inner }),
+        json!({ "statusCode": 200, "headers": {}, "body": inner.to_string() }),
+    ] {
+        let server = Server::answering(answer(200, JSON, body.to_string().as_bytes())).await;
+        let reply = ask(&client(&server.url), STREAMING).await.expect("a reply");
+        assert_eq!((reply.content, reply.usage.input_tokens), (vec![Block::text("hi")], 3));
+    }
+    let other = json!({ "data": { "type": "message" }, "error": { "message": "no" } });
+    let fault = fault_of(answer(200, JSON, other.to_string().as_bytes())).await;
+    assert!(fault.detail().contains("no"), "{fault:?}");
+}
+
 /// Some gateways answer with a text in place of blocks, and with token counts as texts.
 #[tokio::test]
 async fn a_json_reply_with_a_text_and_counts_as_texts_is_understood() {
