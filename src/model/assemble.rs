@@ -16,12 +16,12 @@ use super::answer::{
 };
 use super::error_body::parse_error;
 use super::event_checks::{
-    SplitDelta, SplitEvent, damaged_event, has_intact_frame, index_of, is_empty, is_foreign,
-    is_of_reply,
+    SplitDelta, SplitEvent, arguments_of, damaged_event, event_text, has_intact_frame, index_of,
+    is_empty, is_foreign, is_of_reply,
 };
 use super::growing_block::{GrowingBlock, Written};
 use super::joined_text::JoinedText;
-use super::settlement::{Received, parse_token_count};
+use super::settlement::{Received, output_count, parse_token_count};
 
 /// The kind of an event: by its data or, without a type there, by its name.
 fn kind_of<'a>(frame: &'a SseEvent, value: &'a Value) -> &'a str {
@@ -69,6 +69,7 @@ pub struct ReplyAssembly {
     written: Written,
     /// True if an event of another API came.
     has_unknown: bool,
+    unnamed_error: Option<FaultKind>,
 }
 
 #[derive(Debug)]
@@ -126,7 +127,11 @@ impl ReplyAssembly {
             return Ok(self.on_ping());
         }
         let escaped = frame.invalid_data.as_deref().map(json::escape_invalid_bytes);
-        let data = escaped.as_ref().unwrap_or(&frame.data).trim();
+        let data = &*event_text(escaped.as_ref().unwrap_or(&frame.data));
+        if data == "[DONE]" && self.stop_reason.is_some() {
+            // Gateways end each stream by it, some in place of the last event.
+            return self.end(progress);
+        }
         if data.is_empty() || data == "[DONE]" {
             return Ok(AssemblyStep::Idle);
         }
@@ -161,14 +166,16 @@ impl ReplyAssembly {
         split: Option<&str>,
         progress: &mut (dyn FnMut(StreamProgress) + Send),
     ) -> Result<AssemblyStep, FaultKind> {
+        if kind == "content_block_stop" {
+            self.complete_at_end(value, split.is_some())?;
+        }
         let target = self.end_blocks(kind, value, progress)?;
         progress(StreamProgress::Event(value.clone()));
         if kind == "message_stop" {
-            for key in self.slots.keys().copied().collect::<Vec<u64>>() {
-                self.close(key, progress)?;
+            if value["usage"].is_object() {
+                self.received().report_final(&value["usage"]);
             }
-            self.ended = true;
-            return Ok(AssemblyStep::Last);
+            return self.end(progress);
         }
         let before = self.written;
         self.apply(kind, value, target, split)?;
@@ -176,6 +183,35 @@ impl ReplyAssembly {
             progress(StreamProgress::Received(received));
         }
         Ok(if self.written == before { AssemblyStep::Idle } else { AssemblyStep::Content })
+    }
+
+    /// Ends the reply.
+    fn end(
+        &mut self,
+        progress: &mut (dyn FnMut(StreamProgress) + Send),
+    ) -> Result<AssemblyStep, FaultKind> {
+        if let Some(received) = self.received {
+            progress(StreamProgress::Received(received));
+        }
+        for key in self.slots.keys().copied().collect::<Vec<u64>>() {
+            self.close(key, progress)?;
+        }
+        self.ended = true;
+        Ok(AssemblyStep::Last)
+    }
+
+    /// Adds the content of a block that came only with its end, as some gateways send it.
+    fn complete_at_end(&mut self, event: &Value, is_split: bool) -> Result<(), FaultKind> {
+        let block = &event["content_block"];
+        let Some(key) = self.key_of(event)?.filter(|_| block.is_object()) else { return Ok(()) };
+        let Some(BlockSlot::Open(growing)) = self.slots.get_mut(&key) else { return Ok(()) };
+        if growing.complete_with(block) {
+            if is_split && block["type"] == "tool_use" {
+                return Err(part_of_a_character());
+            }
+            self.received().add_bytes(block.to_string().len());
+        }
+        Ok(())
     }
 
     /// Closes the blocks that an event ends, so that they are reported before the event. Returns
@@ -227,16 +263,33 @@ impl ReplyAssembly {
                 self.append_delta(target, event, split.as_ref())?;
             }
             "message_delta" => {
-                self.received().report_final(&event["usage"]);
-                self.has_final_count |= parse_token_count(&event["usage"]["output_tokens"]).0 > 0;
-                if let Some(reason) = stated_reason(&event["delta"]["stop_reason"]) {
+                let delta = &event["delta"];
+                for usage in [&event["usage"], &delta["usage"]] {
+                    self.received().report_final(usage);
+                    self.has_final_count |= parse_token_count(output_count(usage)).0 > 0;
+                }
+                let reasons =
+                    [&delta["stop_reason"], &event["stop_reason"], &delta["finish_reason"]];
+                if let Some(reason) = reasons.into_iter().find_map(stated_reason) {
                     self.stop_reason = Some(reason.to_owned());
                 }
             }
             "content_block_stop" => {}
+            "" | "message" => {
+                self.has_unknown = true;
+                self.unnamed_error = match parse_error(event, 200) {
+                    Some(refused @ FaultKind::Refused { .. }) => return Err(refused),
+                    other => other.or(self.unnamed_error.take()),
+                };
+            }
             _ => self.has_unknown = true,
         }
         Ok(())
+    }
+
+    /// The error in an event without a type: it may be the reason for the end of the stream.
+    pub fn unnamed_error(&self) -> Option<&FaultKind> {
+        self.unnamed_error.as_ref()
     }
 
     /// Returns the reply at the end of the stream.
@@ -303,9 +356,16 @@ impl ReplyAssembly {
     ) -> Result<(), FaultKind> {
         let index = index_of(start)?.unwrap_or_default();
         let Some(key) = self.keys.get(&index).copied() else { return Ok(()) };
-        if let Some(BlockSlot::Open(GrowingBlock::ToolUse { .. })) = self.slots.get(&key) {
-            // Its arguments may be incomplete even if they are valid, since they may be empty.
-            return Err(invalid_response(format!("content block {index} began twice")));
+        if let Some(BlockSlot::Open(growing @ GrowingBlock::ToolUse { .. })) = self.slots.get(&key)
+        {
+            if growing.is_unnamed() {
+                // It is announced again, with its name.
+                self.slots.remove(&key);
+                return Ok(());
+            }
+            if !growing.is_followed_by(&start["content_block"]) {
+                return Err(invalid_response(format!("content block {index} began twice")));
+            }
         }
         self.close(key, progress)
     }
@@ -448,7 +508,7 @@ impl ReplyAssembly {
             (
                 Some("input_json_delta"),
                 GrowingBlock::ToolUse { json, .. } | GrowingBlock::Other { json, .. },
-            ) => (json, &delta["partial_json"], split.map(|split| &split.partial_json)),
+            ) => (json, arguments_of(delta), split.map(|split| &split.partial_json)),
             (
                 Some("text_delta" | "thinking_delta" | "input_json_delta"),
                 GrowingBlock::Text(_)

@@ -270,8 +270,15 @@ impl Attempt {
                 // The reply is complete without the missing event.
                 Ok(None) | Err(_) if assembly.is_whole() => break,
                 Ok(None) => {
+                    if take_last_event(&mut frames, &mut assembly, progress)? {
+                        break;
+                    }
                     let is_foreign = frames.is_foreign(&opening) || assembly.is_foreign();
-                    let kind = if is_foreign { foreign_body(&opening) } else { cut_stream() };
+                    let kind = match assembly.unnamed_error() {
+                        Some(error) => error.clone(),
+                        None if is_foreign => foreign_body(&opening),
+                        None => cut_stream(),
+                    };
                     return Err(fault_at_stage(&assembly, kind));
                 }
                 Err(kind) => return Err(fault_at_stage(&assembly, kind)),
@@ -293,6 +300,29 @@ impl Attempt {
             "the reply has more than {bytes} bytes, although the output cap is {cap} tokens"
         ))
     }
+}
+
+/// Processes an event without the empty line after it, at the end of a stream. True if it completes
+/// the reply. An event that makes no sense was cut.
+fn take_last_event(
+    frames: &mut StreamParser,
+    assembly: &mut ReplyAssembly,
+    progress: &mut (dyn FnMut(StreamProgress) + Send),
+) -> Result<bool, Fault> {
+    let mut events = Vec::new();
+    if frames.push(b"\n\n", &mut events).is_err() {
+        return Ok(false);
+    }
+    for event in &events {
+        match assembly.process_event(event, progress) {
+            Ok(_) => {}
+            Err(kind @ FaultKind::Refused { .. }) => {
+                return Err(with_named_wait(fault_at_stage(assembly, kind), &event.data));
+            }
+            Err(_) => return Ok(false),
+        }
+    }
+    Ok(assembly.is_whole())
 }
 
 fn failure_stage(assembly: &ReplyAssembly) -> FailureStage {

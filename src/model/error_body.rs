@@ -74,7 +74,7 @@ impl ErrorFields {
                 &error["details"][0]["reason"],
                 &error["metadata"]["error_type"],
             ]),
-            number: parse_status(&error["code"]),
+            number: STATUS_FIELDS.iter().find_map(|name| parse_status(&error[*name])),
             message: message.clone().unwrap_or_else(|| error.to_string()),
         };
         if let Some(deeper) = deeper {
@@ -183,6 +183,9 @@ fn quoted_error(text: &str, depth: u8) -> Option<ErrorFields> {
         ErrorFields::parse(&values.next()?.ok()?, depth)
     })
 }
+
+/// Fields that may hold the status of an error.
+const STATUS_FIELDS: [&str; 4] = ["code", "status", "statusCode", "status_code"];
 
 /// Parses a status from an error's code field.
 fn parse_status(code: &Value) -> Option<u16> {

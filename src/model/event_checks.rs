@@ -1,5 +1,7 @@
 //! Reads single events of a stream, and detects foreign and damaged ones. Pure.
 
+use std::borrow::Cow;
+
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -94,10 +96,27 @@ pub(super) fn is_empty(delta: &Value) -> bool {
         Some("text_delta") => &delta["text"],
         Some("thinking_delta") => &delta["thinking"],
         Some("signature_delta") => &delta["signature"],
-        Some("input_json_delta") => &delta["partial_json"],
+        Some("input_json_delta") => arguments_of(delta),
         Some(_) | None => return false,
     };
     !piece.is_object() && piece.as_str().is_none_or(str::is_empty)
+}
+
+/// The part of a call's arguments in a delta. Some gateways use the name of another field.
+pub(super) fn arguments_of(delta: &Value) -> &Value {
+    let others = ["input", "arguments"].iter().map(|name| &delta[*name]);
+    let mut named = [&delta["partial_json"]].into_iter().chain(others);
+    named.find(|part| !part.is_null()).unwrap_or(&Value::Null)
+}
+
+/// The text of an event. Some proxies repeat the name of its field, or encode the event as a text.
+pub(super) fn event_text(data: &str) -> Cow<'_, str> {
+    let mut data = data.trim();
+    while let Some(inner) = data.strip_prefix("data:") {
+        data = inner.trim_start();
+    }
+    let encoded = data.starts_with("\"{").then(|| json::read_exact::<String>(data).ok());
+    encoded.flatten().map_or(Cow::Borrowed(data), Cow::Owned)
 }
 
 /// The index of the content block that an event belongs to. `None` if the event states none.

@@ -60,6 +60,49 @@ impl Written {
 }
 
 impl GrowingBlock {
+    /// Takes the content of `block`, which came at the end of this one, if this one has none.
+    /// Returns true if it did.
+    pub(super) fn complete_with(&mut self, block: &Value) -> bool {
+        let text = |name: &str| block[name].as_str().filter(|text| !text.is_empty());
+        match self {
+            Self::Text(own) | Self::Thinking { thinking: own, .. } if own.len() > 0 => false,
+            Self::Text(own) => text("text").is_some_and(|text| {
+                own.push(text);
+                true
+            }),
+            Self::Thinking { thinking, .. } => text("thinking").is_some_and(|text| {
+                thinking.push(text);
+                true
+            }),
+            Self::ToolUse { given, json, .. } => {
+                let is_missing = json.text().trim().is_empty() && is_blank(given);
+                if is_missing {
+                    *given = block["input"].clone();
+                }
+                is_missing
+            }
+            Self::Other { .. } => false,
+        }
+    }
+
+    /// True for a tool call without a name and arguments.
+    pub(super) fn is_unnamed(&self) -> bool {
+        matches!(
+            self,
+            Self::ToolUse { name, given, json, .. }
+                if name.is_empty() && is_blank(given) && json.len() == 0
+        )
+    }
+
+    /// True if a tool call is complete although its end has not come, so that `next` is another
+    /// call. Empty arguments may be incomplete.
+    pub(super) fn is_followed_by(&self, next: &Value) -> bool {
+        let Self::ToolUse { id, json, .. } = self else { return true };
+        let is_other = next["id"].as_str().is_some_and(|next| !next.is_empty() && next != id);
+        let arguments = json::read_exact::<Value>(json.text());
+        is_other && arguments.is_ok_and(|arguments| !is_blank(&arguments) && arguments.is_object())
+    }
+
     /// Completes the block. In a text, part of a character is U+FFFD.
     ///
     /// # Errors
@@ -109,5 +152,14 @@ impl GrowingBlock {
                 }
             }
         })
+    }
+}
+
+/// True if the arguments of a call are missing or empty.
+fn is_blank(arguments: &Value) -> bool {
+    match arguments {
+        Value::Object(fields) => fields.is_empty(),
+        Value::String(text) => text.trim().is_empty(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => true,
     }
 }

@@ -28,6 +28,11 @@ impl JoinedText {
         Self { text, ..Self::default() }
     }
 
+    /// The text, without part of a character at the end.
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
     /// The length in bytes, without part of a character at the end.
     pub(super) fn len(&self) -> usize {
         self.text.len()

@@ -92,15 +92,15 @@ impl Received {
     /// value.
     pub(super) fn report(&mut self, reported: &Value) {
         let Self { usage, counts, .. } = self;
-        let mut merge = |count: &mut u64, name: &str| {
-            let (tokens, possible) = parse_token_count(&reported[name]);
+        let mut merge = |count: &mut u64, reported: &Value| {
+            let (tokens, possible) = parse_token_count(reported);
             *count = tokens.max(*count);
             *counts = (*counts).max(possible);
         };
-        merge(&mut usage.input_tokens, "input_tokens");
-        merge(&mut usage.output_tokens, "output_tokens");
-        merge(&mut usage.cache_creation_input_tokens, "cache_creation_input_tokens");
-        merge(&mut usage.cache_read_input_tokens, "cache_read_input_tokens");
+        merge(&mut usage.input_tokens, first_stated(reported, INPUT_COUNTS));
+        merge(&mut usage.output_tokens, output_count(reported));
+        merge(&mut usage.cache_creation_input_tokens, &reported["cache_creation_input_tokens"]);
+        merge(&mut usage.cache_read_input_tokens, &reported["cache_read_input_tokens"]);
         let (searches, possible) =
             parse_token_count(&reported["server_tool_use"]["web_search_requests"]);
         usage.web_search_requests = searches.max(usage.web_search_requests);
@@ -110,7 +110,7 @@ impl Received {
     /// Merges the counts reported at the end of the message.
     pub(super) fn report_final(&mut self, reported: &Value) {
         self.report(reported);
-        if stated_number(&reported["output_tokens"]).is_some() {
+        if stated_number(output_count(reported)).is_some() {
             self.output = OutputCount::Final;
         }
     }
@@ -189,6 +189,20 @@ pub fn settle(prices: Option<&Prices>, bounds: &Bounds, received: &Received) -> 
 /// Upper bound of a token count: far more than any reply has. Larger counts are implausible and are
 /// reduced to it, which also avoids overflow.
 const COUNT_MAX: u64 = 1 << 40;
+
+/// The names of the counts, in the Messages API and of gateways that pass on those of other APIs.
+const INPUT_COUNTS: [&str; 3] = ["input_tokens", "prompt_tokens", "inputTokens"];
+const OUTPUT_COUNTS: [&str; 3] = ["output_tokens", "completion_tokens", "outputTokens"];
+
+/// The count of output tokens in a report of usage.
+pub(super) fn output_count(reported: &Value) -> &Value {
+    first_stated(reported, OUTPUT_COUNTS)
+}
+
+fn first_stated<'a>(reported: &'a Value, names: [&str; 3]) -> &'a Value {
+    let mut values = names.iter().map(|name| &reported[*name]);
+    values.find(|value| !value.is_null()).unwrap_or(&Value::Null)
+}
 
 /// The number that a value states. Some gateways write numbers as texts.
 fn stated_number(reported: &Value) -> Option<Number> {

@@ -313,6 +313,145 @@ fn arguments_may_be_an_object_or_come_at_the_start() {
     }
 }
 
+fn data(event: &Value) -> String {
+    format!("data: {event}\n\n")
+}
+
+fn start_of(block: &Value) -> String {
+    data(&json!({ "type": "content_block_start", "index": 0, "content_block": block }))
+}
+
+/// Some gateways send the content of a block only with its end, or arguments under another name.
+#[test]
+fn content_that_comes_at_the_end_of_its_block_is_kept() {
+    let call =
+        |input: Value| json!({ "type": "tool_use", "id": "t", "name": "Bash", "input": input });
+    let end = |block: &Value| {
+        data(&json!({ "type": "content_block_stop", "index": 0, "content_block": block }))
+    };
+    let delta =
+        |delta: Value| data(&json!({ "type": "content_block_delta", "index": 0, "delta": delta }));
+    let (none, input) = (call(json!({})), json!({ "a": 1 }));
+    let text = json!({ "type": "text", "text": "ok" });
+    let thinking = json!({ "type": "thinking", "thinking": "hm", "signature": "" });
+    let empty = |kind: &str| json!({ "type": kind });
+    let called = || tool_use("t", "Bash", input.clone());
+    let thought = Block::Thinking { thinking: "hm".to_owned(), signature: String::new() };
+    let said = json!({ "type": "text_delta", "text": "ok" });
+    let rows = [
+        (start_of(&none) + &end(&call(input.clone())), called()),
+        (start_of(&none) + &end(&call(json!("{\"a\":1}"))), called()),
+        (start_of(&empty("text")) + &end(&text), Block::text("ok")),
+        (start_of(&empty("text")) + &delta(said) + &end(&text), Block::text("ok")),
+        (start_of(&empty("thinking")) + &end(&thinking), thought),
+        (start_of(&none) + &delta(json!({ "type": "input_json_delta", "input": input })), called()),
+        (
+            start_of(&none)
+                + &delta(json!({ "type": "input_json_delta", "arguments": "{\"a\":1}" }))
+                + &end(&call(json!({ "b": 2 }))),
+            called(),
+        ),
+    ];
+    for (events, wanted) in rows {
+        assert_eq!(reply_of(&events).expect("a reply").content, [wanted], "{events}");
+    }
+    let half = end(&call(json!({ "a": "x" }))).replace("\"x\"", r#""\ud83d""#);
+    assert!(reply_of(&(start_of(&none) + &half)).is_err());
+}
+
+/// Some gateways leave out the indices and ends of calls, or name a call after it began.
+#[test]
+fn a_call_that_begins_before_the_end_of_another_one_is_another_one() {
+    let call = |id: &str, name: &str| {
+        start_of(&json!({ "type": "tool_use", "id": id, "name": name, "input": {} }))
+    };
+    let arguments = |text: &str| {
+        let delta = json!({ "type": "input_json_delta", "partial_json": text });
+        data(&json!({ "type": "content_block_delta", "delta": delta }))
+    };
+    let used = |id: &str, input: Value| tool_use(id, "Bash", input);
+    let two =
+        call("a", "Bash") + &arguments("{\"a\":1}") + &call("b", "Bash") + &arguments("{\"a\":2}");
+    let named = call("", "") + &call("a", "Bash") + &arguments("{\"a\":1}");
+    for (events, wanted) in [
+        (&two, vec![used("a", json!({ "a": 1 })), used("b", json!({ "a": 2 }))]),
+        (&named, vec![used("a", json!({ "a": 1 }))]),
+    ] {
+        assert_eq!(reply_of(events).expect("a reply").content, wanted, "{events}");
+    }
+    for events in [
+        call("a", "Bash") + &arguments("{\"a\":1}") + &call("a", "Bash"),
+        call("a", "Bash") + &arguments("{\"a\":1}") + &call("", "Bash"),
+        call("a", "Bash") + &arguments("{\"a\":") + &call("b", "Bash"),
+        call("a", "Bash") + &arguments("{}") + &call("b", "Bash"),
+        call("", "Bash") + &call("a", "Bash"),
+    ] {
+        assert!(reply_of(&events).is_err(), "{events}");
+    }
+}
+
+/// Some gateways use the places and names of other APIs.
+#[test]
+fn the_end_of_a_reply_is_read_in_other_places_and_names() {
+    let begun = |usage: Value| {
+        let message = json!({ "id": "msg_1", "usage": usage });
+        let text = json!({ "type": "text", "text": "ok" });
+        let stop = json!({ "type": "content_block_stop", "index": 0 });
+        data(&json!({ "type": "message_start", "message": message }))
+            + &start_of(&text)
+            + &data(&stop)
+    };
+    let end = |event: Value| data(&event);
+    let delta = |delta: Value, usage: Value| {
+        end(json!({ "type": "message_delta", "delta": delta, "usage": usage }))
+    };
+    let stop = |usage: Value| end(json!({ "type": "message_stop", "usage": usage }));
+    let (done, reason) = ("data: [DONE]\n\n".to_owned(), || json!({ "stop_reason": "end_turn" }));
+    let counted = || json!({ "input_tokens": 3, "output_tokens": 7 });
+    let of_chat = || json!({ "prompt_tokens": 3, "completion_tokens": 7 });
+    let none = || Value::Null;
+    let rows = [
+        (begun(counted()) + &delta(reason(), none()) + &done, "end_turn"),
+        (begun(none()) + &delta(reason(), none()) + &stop(counted()), "end_turn"),
+        (begun(of_chat()) + &delta(reason(), of_chat()) + &stop(none()), "end_turn"),
+        (
+            begun(none())
+                + &delta(json!({ "finish_reason": "stop", "usage": counted() }), none())
+                + &stop(none()),
+            "stop",
+        ),
+        (
+            begun(none())
+                + &end(json!({ "type": "message_delta", "stop_reason": "end_turn" }))
+                + &stop(counted()),
+            "end_turn",
+        ),
+    ];
+    for (events, reason) in rows {
+        let reply = replay([events.as_bytes()]).0.expect("a reply");
+        assert_eq!((reply.stop_reason.as_str(), reply.has_end), (reason, true), "{events}");
+        let tokens = (reply.usage.input_tokens, reply.usage.output_tokens);
+        assert_eq!(tokens, (3, 7), "{events}");
+    }
+    assert!(replay([(begun(counted()) + &done).as_bytes()]).0.is_err(), "it has no stop reason");
+}
+
+#[test]
+fn events_with_a_repeated_field_name_or_encoded_twice_are_read() {
+    let reply = String::from_utf8(super::recorded("streams/thinking_and_tools.sse")).expect("text");
+    let wanted = replay([reply.as_bytes()]).0.expect("a reply").content;
+    let repeated = reply.replace("data: ", "data: data:data: ");
+    let encode = |line: &str| match line.strip_prefix("data: ") {
+        Some(event) => format!("data: {}\n", json!(event)),
+        None => format!("{line}\n"),
+    };
+    let encoded: String = reply.lines().map(encode).collect();
+    for events in [repeated, encoded] {
+        let found = replay([events.as_bytes()]).0.expect("a reply").content;
+        assert_eq!(found, wanted, "{events}");
+    }
+}
+
 /// Some gateways send text and thinking into blocks of another kind, or after their end.
 #[test]
 fn text_and_thinking_outside_of_their_blocks_are_kept() {

@@ -91,6 +91,47 @@ async fn lines_of_json_are_read_as_a_stream_or_a_message() {
     }
 }
 
+/// The name of the event and the type are missing.
+#[tokio::test]
+async fn an_error_in_an_unnamed_event_is_the_reason_for_the_end_of_the_stream() {
+    let start = "data: {\"type\":\"message_start\",\"message\":{\"id\":\"m\"}}\n\n";
+    for (event, class) in [
+        (json!({ "statusCode": 429, "message": "slow down" }), ErrorClass::RateLimit),
+        (json!({ "status": 503, "detail": "slow down" }), ErrorClass::ServerError),
+        (json!({ "detail": "slow down" }), ErrorClass::BadResponse),
+    ] {
+        for begun in ["", start] {
+            // The last event has no empty line after it.
+            for end in ["\n\n", ""] {
+                let body = format!("{begun}data: {event}{end}");
+                let fault = fault_of(stream(body.as_bytes())).await;
+                assert_eq!(classify(&fault).class, class, "{body}: {fault:?}");
+                assert!(fault.detail().contains("slow down"), "{body}: {fault:?}");
+            }
+        }
+    }
+    // It may also be a note.
+    let note = b"data: {\"message\":\"the model is loading\"}\n\n";
+    let body = [&note[..], &recorded("streams/text.sse")].concat();
+    let server = Server::answering(stream(&body)).await;
+    ask(&client(&server.url), STREAMING).await.expect("a reply");
+}
+
+#[tokio::test]
+async fn the_last_event_may_lack_the_empty_line_after_it() {
+    let events = String::from_utf8(recorded("streams/text.sse")).expect("text");
+    let (events, _) = events.split_once("event: message_stop").expect("it has an end");
+    for (body, is_reply) in
+        [(events.trim_end(), true), (&events[..events.trim_end().len() - 1], false)]
+    {
+        let server = Server::answering(stream(body.as_bytes())).await;
+        let reply = ask(&client(&server.url), STREAMING).await;
+        let class = reply.map_err(|fault| classify(&fault).class).map(|_| ());
+        let wanted = if is_reply { Ok(()) } else { Err(ErrorClass::ConnectionError) };
+        assert_eq!(class, wanted, "{body}");
+    }
+}
+
 /// Some gateways put a message into an object of their own.
 #[tokio::test]
 async fn a_message_inside_of_another_object_is_a_reply() {
