@@ -223,7 +223,8 @@ pub(super) fn classify_status(
     retry_after: Option<&str>,
     redactor: &Redactor,
 ) -> ExchangeFault {
-    let mut why = format!("it answered HTTP {code}");
+    let reason = code.canonical_reason().unwrap_or_default();
+    let mut why = format!("it answered HTTP {} {reason}", code.as_u16()).trim_end().to_owned();
     // An HTML page is not worth quoting.
     if !body.trim().is_empty() && !body.contains('<') {
         why = format!("{why} (it said: {})", sanitize_start(body, redactor));

@@ -405,9 +405,9 @@ impl ConnectionHandle {
     /// Lists all entries of one kind: `tools` or `prompts`. If the server refuses a further page,
     /// the entries of the earlier pages are returned.
     pub(super) async fn list(&self, kind: &str) -> Result<Listing, CallError> {
-        let (mut entries, mut cursor) = (Vec::new(), None);
+        let (mut entries, mut cursors) = (Vec::new(), Vec::new());
         for number in 1..=MOST_PAGES {
-            let page = match self.list_page(kind, cursor.as_ref(), &mut entries).await {
+            let page = match self.list_page(kind, cursors.last(), &mut entries).await {
                 Err(CallError::Refused(why)) if number > 1 => {
                     let why = sanitize_start(&why, &self.redactor);
                     let cut = Some(format!("it refuses page {number} of its {kind}: {why}"));
@@ -415,8 +415,7 @@ impl ConnectionHandle {
                 }
                 page => page?,
             };
-            cursor = next_cursor(&page, cursor.as_ref());
-            if cursor.is_none() {
+            if !add_next_cursor(&page, &mut cursors) {
                 return Ok(Listing { entries, cut: None });
             }
         }
@@ -433,8 +432,17 @@ impl ConnectionHandle {
     ) -> Result<Value, CallError> {
         let mut page = self.peer.request(&format!("{kind}/list"), page_params(cursor));
         let page = page.answer().await.map_err(classify_call_error)?;
-        match &page[kind] {
+        let listed = if page.is_array() { &page } else { &page[kind] };
+        match listed {
             Value::Array(listed) => entries.extend(listed.iter().cloned()),
+            // Some servers write an object of the entries by their names.
+            Value::Object(named) if named.values().all(Value::is_object) => {
+                entries.extend(named.iter().map(|(name, entry)| {
+                    let mut entry = entry.clone();
+                    entry["name"] = json!(name);
+                    entry
+                }));
+            }
             // Servers written in Go send an empty list as null.
             Value::Null if page.get(kind).is_some() => {}
             Value::Null
@@ -461,10 +469,17 @@ pub(super) fn page_params(cursor: Option<&Value>) -> Value {
     cursor.map_or_else(|| json!({}), |cursor| json!({ "cursor": cursor }))
 }
 
-/// The cursor of the page after this one, whose own cursor is `before`: a text or, from some
-/// servers, a number, which is returned unchanged. An empty or repeated cursor ends the list.
-pub(super) fn next_cursor(page: &Value, before: Option<&Value>) -> Option<Value> {
+/// Adds the cursor of the page after this one to those of the earlier pages: a text or, from some
+/// servers, another value, which is returned unchanged. An empty or repeated cursor ends the list.
+/// Returns true if there is a further page.
+pub(super) fn add_next_cursor(page: &Value, cursors: &mut Vec<Value>) -> bool {
     let next = &page["nextCursor"];
-    let is_cursor = next.is_number() || next.as_str().is_some_and(|next| !next.is_empty());
-    (is_cursor && Some(next) != before).then(|| next.clone())
+    let is_cursor = match next {
+        Value::Null | Value::Bool(_) => false,
+        Value::Number(_) | Value::Array(_) | Value::Object(_) => true,
+        Value::String(text) => !text.is_empty(),
+    };
+    let is_new = is_cursor && !cursors.contains(next);
+    cursors.extend(is_new.then(|| next.clone()));
+    is_new
 }

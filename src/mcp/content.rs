@@ -51,6 +51,9 @@ impl CallReply {
     /// Converts the result of `tools/call`, of any shape. An invalid result is an error: whether
     /// the call was executed is unknown.
     pub(super) fn from_call_result(result: &Value) -> Self {
+        let inner = &result["result"];
+        let is_wrapped = result.get("content").is_none() && inner["content"].is_array();
+        let result = if is_wrapped { inner } else { result };
         // The first version of the protocol has `toolResult`.
         let key = if result.get("content").is_none() { "toolResult" } else { "content" };
         let content: Vec<&Value> = match &result[key] {
@@ -74,10 +77,14 @@ impl CallReply {
         pieces.extend(
             structured.filter(|value| !is_shown(value, &pieces)).map(Value::to_string).map(text),
         );
+        // It is not of the protocol, but says that the tool failed.
+        let error = Some(&result["error"]).filter(|error| is_stated(error));
+        pieces.extend(error.filter(|_| pieces.is_empty()).map(convert_item));
         if pieces.is_empty() {
             pieces.push(text("(the tool returned nothing)"));
         }
-        let is_error = ["isError", "is_error"].iter().any(|flag| is_error_flag(&result[*flag]));
+        let is_error = error.is_some()
+            || ["isError", "is_error"].iter().any(|flag| is_error_flag(&result[*flag]));
         Self { parts: pieces, is_error }
     }
 }
@@ -111,6 +118,15 @@ fn is_error_flag(flag: &Value) -> bool {
         Value::Number(number) => number.as_f64() != Some(0.0),
         Value::String(words) => words != "false",
         Value::Array(_) | Value::Object(_) => true,
+    }
+}
+
+/// True if the field of an error says something.
+fn is_stated(error: &Value) -> bool {
+    match error {
+        Value::String(text) => !text.trim().is_empty(),
+        Value::Object(fields) => !fields.is_empty(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => false,
     }
 }
 

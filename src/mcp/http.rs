@@ -306,14 +306,19 @@ impl HttpSession {
             let (mut parser, mut events) = (SseParser::with_limit(ANSWER_BYTES_MAX), Vec::new());
             parser.push(&body, &mut events).map_err(|_| too_large())?;
             parser.push(b"\n\n", &mut events).map_err(|_| too_large())?;
-            let parsed = |event: SseEvent| ServerMessage::parse_all(event.data.as_bytes());
-            messages = events.into_iter().flat_map(parsed).collect();
+            messages = events.iter().flat_map(messages_of).collect();
+        }
+        if messages.is_empty() {
+            messages.extend(ServerMessage::find_answer(&body));
         }
         let mut answers: Vec<_> =
             messages.iter_mut().filter_map(ServerMessage::as_answer).collect();
         let own = answers.iter().position(|(own, _)| request_number(own) == Some(id));
         let Some((own, outcome)) = answers.get_mut(own.unwrap_or_default()) else {
-            return Err(ExchangeFault::InvalidAnswer(describe_invalid(&body)));
+            let quoted = sanitize_start(&String::from_utf8_lossy(&body), &self.server.redactor);
+            let quoted = Some(quoted).filter(|text| !text.is_empty() && !text.contains('<'));
+            let quoted = quoted.map_or(String::new(), |text| format!(" (it said: {text})"));
+            return Err(ExchangeFault::InvalidAnswer(describe_invalid(&body) + &quoted));
         };
         if let Some(fault) = self.lost_session(outcome) {
             return Err(fault);
@@ -437,7 +442,12 @@ impl HttpSession {
             for event in events.drain(..) {
                 let permit = self.inbox.reserve(event.data.len()).await;
                 // An event without data only has an identifier.
-                let mut received = ServerMessage::parse_all(event.data.as_bytes());
+                let mut received = messages_of(&event);
+                if received.is_empty() && event.event == "error" && id.is_some() {
+                    let words = sanitize_start(&event.data, &self.server.redactor);
+                    let why = format!("it reported an error in place of the answer: {words}");
+                    return Err(ExchangeFault::InvalidAnswer(why));
+                }
                 let answers = received.iter_mut().filter_map(ServerMessage::as_answer);
                 for (answered, outcome) in answers {
                     let Some(own) = id else { break };
@@ -464,6 +474,17 @@ impl HttpSession {
                 return Ok(StreamEnd::Broken { messages });
             }
         }
+    }
+}
+
+/// The messages in an event. Some gateways write more before an answer, such as `data:` once more.
+fn messages_of(event: &SseEvent) -> Vec<ServerMessage> {
+    let data = event.data.as_bytes();
+    let messages = ServerMessage::parse_all(data);
+    if messages.is_empty() {
+        ServerMessage::find_answer(data).into_iter().collect()
+    } else {
+        messages
     }
 }
 

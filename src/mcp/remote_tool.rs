@@ -51,9 +51,9 @@ pub(super) fn convert_tools(server: &str, listed: &[Value]) -> (Vec<RemoteTool>,
     let (mut tools, mut warnings) = (Vec::new(), Vec::new());
     let (mut full_names, mut own_names, mut bytes) = (HashSet::new(), HashSet::new(), 0);
     let listed_names: HashSet<&str> =
-        listed.iter().filter_map(|tool| tool["name"].as_str()).collect();
+        listed.iter().filter_map(|tool| described(tool)["name"].as_str()).collect();
     for entry in listed.iter().take(MOST_TOOLS) {
-        let mut tool = match convert_tool(server, entry) {
+        let mut tool = match convert_tool(server, described(entry)) {
             Ok(tool) => tool,
             Err((name, why)) => {
                 warnings.push(format!("{name:?} is left out: {why}"));
@@ -87,7 +87,7 @@ pub(super) fn convert_tools(server: &str, listed: &[Value]) -> (Vec<RemoteTool>,
         tools.push(tool);
     }
     if let Some(first) = listed.get(MOST_TOOLS) {
-        let (name, more) = (&first["name"], listed.len() - MOST_TOOLS - 1);
+        let (name, more) = (&described(first)["name"], listed.len() - MOST_TOOLS - 1);
         warnings.push(format!(
             "{name} and {more} after it are left out: {MOST_TOOLS} of a server are offered"
         ));
@@ -124,6 +124,15 @@ fn rename_twin(
     Some(warning)
 }
 
+/// The description of a tool, which some servers put into `function`, as other APIs do.
+fn described(entry: &Value) -> &Value {
+    let function = &entry["function"];
+    if entry["name"].is_null() && function.is_object() { function } else { entry }
+}
+
+/// The names of the input schema, of the protocol and as other APIs write them.
+const SCHEMA_NAMES: [&str; 3] = ["inputSchema", "input_schema", "parameters"];
+
 fn convert_tool(server: &str, tool: &Value) -> Result<RemoteTool, (String, String)> {
     let name = tool["name"].as_str().unwrap_or_default();
     let short: String = name.chars().take(60).collect();
@@ -138,7 +147,9 @@ fn convert_tool(server: &str, tool: &Value) -> Result<RemoteTool, (String, Strin
     if full.len() > LONGEST_NAME {
         return Err(wrong("its name is too long"));
     }
-    let input_schema = schema::prepare_schema(&tool["inputSchema"]).map_err(wrong)?;
+    let input_schema = SCHEMA_NAMES.iter().map(|name| &tool[*name]).find(|it| !it.is_null());
+    let input_schema =
+        schema::prepare_schema(input_schema.unwrap_or(&Value::Null)).map_err(wrong)?;
     let description = tool["description"].as_str().unwrap_or_default();
     let description = match description.char_indices().nth(LONGEST_DESCRIPTION) {
         Some((end, _)) => format!("{}...", &description[..end]),
@@ -202,6 +213,22 @@ mod tests {
         assert_eq!(complaints.len(), 8, "{complaints:?}");
         assert!(complaints[6].contains("only be called as a task"), "{complaints:?}");
         assert!(complaints[7].contains("listed twice"), "{complaints:?}");
+    }
+
+    #[test]
+    fn the_description_of_an_mcp_tool_is_read_in_the_forms_of_other_apis() {
+        let schema = json!({ "type": "object", "properties": { "a": { "type": "string" } } });
+        let function = json!({ "name": "c", "description": "d", "parameters": schema });
+        let listed = [
+            json!({ "name": "a", "input_schema": schema }),
+            json!({ "name": "b", "inputSchema": schema.to_string() }),
+            json!({ "type": "function", "function": function }),
+        ];
+        let (offers, complaints) = convert_tools("s", &listed);
+        assert_eq!(complaints, [""; 0]);
+        let names: Vec<&str> = offers.iter().map(|offer| offer.name.as_str()).collect();
+        assert_eq!(names, ["a", "b", "c"]);
+        assert!(offers.iter().all(|offer| offer.definition.input_schema == schema));
     }
 
     #[test]

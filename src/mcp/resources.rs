@@ -9,7 +9,7 @@ use crate::transcript::ToolDefinition;
 use crate::types::CallPermission;
 
 use super::calls::{RequestError, ServerRequest};
-use super::connection::{next_cursor, page_params};
+use super::connection::{add_next_cursor, page_params};
 use super::content::CallReply;
 use super::remote_tool::{RemoteTool, tool_name_prefix};
 use super::server_task::ServerTask;
@@ -181,9 +181,10 @@ impl Servers {
         (method, key): Listing,
         cancel: &CancellationToken,
     ) -> Result<Vec<String>, RequestError> {
-        let (mut lines, mut cursor): (Vec<String>, Option<Value>) = (Vec::new(), None);
+        let (mut lines, mut cursors): (Vec<String>, Vec<Value>) = (Vec::new(), Vec::new());
+        let mut has_more = true;
         for number in 1..=MOST_PAGES {
-            let page = ServerRequest { method, params: page_params(cursor.as_ref()) };
+            let page = ServerRequest { method, params: page_params(cursors.last()) };
             let page = match member.request(LIST, &page, self.timers, cancel).await {
                 // The entries of the earlier pages are returned.
                 Err(why) if number > 1 => {
@@ -197,12 +198,12 @@ impl Servers {
             };
             let listed = page[key].as_array().into_iter().flatten();
             lines.extend(listed.map(|resource| format_resource(&member.config.name, resource)));
-            cursor = next_cursor(&page, cursor.as_ref());
-            if cursor.is_none() || lines.len() > MOST_LISTED {
+            has_more = add_next_cursor(&page, &mut cursors);
+            if !has_more || lines.len() > MOST_LISTED {
                 break;
             }
         }
-        if cursor.is_some() || lines.len() > MOST_LISTED {
+        if has_more || lines.len() > MOST_LISTED {
             lines.truncate(MOST_LISTED);
             lines.push(format!("({} has more, which are left out)", member.config.name));
         }

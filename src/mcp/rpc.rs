@@ -73,6 +73,8 @@ impl ServerMessage {
     pub(super) fn parse_all(bytes: &[u8]) -> Vec<Self> {
         match json::read(bytes) {
             Ok(Value::Array(items)) => items.into_iter().filter_map(Self::from_value).collect(),
+            // Some gateways encode messages twice.
+            Ok(Value::String(text)) => Self::parse_all(text.as_bytes()),
             Ok(value) => Vec::from_iter(Self::from_value(value)),
             Err(error) => Self::parse_line(&json::decode(bytes), &error.to_string()),
         }
@@ -120,9 +122,12 @@ impl ServerMessage {
         {
             return None;
         }
+        // Some libraries also write the fields that a message does not have, or repeat the method in
+        // the answer.
+        let is_answer =
+            ["result", "error"].iter().any(|key| fields.get(*key).is_some_and(|it| !it.is_null()));
         let mut take = |name: &str| fields.remove(name);
-        // Some libraries also write the fields that a message does not have.
-        if let Some(method) = take("method").filter(|method| !method.is_null()) {
+        if let Some(method) = take("method").filter(|method| !method.is_null() && !is_answer) {
             let Value::String(method) = method else { return None };
             let id = take("id").filter(|id| !id.is_null());
             let params = take("params").unwrap_or_default();
@@ -134,8 +139,13 @@ impl ServerMessage {
         let id = take("id").unwrap_or_default();
         let outcome = match (take("result"), take("error")) {
             (_, Some(Value::Object(error))) => Err(RpcError::from_fields(&error)),
+            (None | Some(Value::Null), Some(Value::String(message))) => {
+                Err(RpcError::new(INTERNAL_ERROR, message))
+            }
+            (None | Some(Value::Null), Some(error)) if !error.is_null() && error != false => {
+                Err(RpcError::new(INTERNAL_ERROR, error.to_string()))
+            }
             (Some(result), _) => Ok(result),
-            (None, Some(Value::String(message))) => Err(RpcError::new(INTERNAL_ERROR, message)),
             (None, _) if id.is_null() => return None,
             (None, _) => return Some(Self::unreadable(id, "it has neither a result nor an error")),
         };
@@ -190,9 +200,10 @@ impl RpcError {
         Self { code, message, detail: String::new(), supported: Vec::new() }
     }
 
-    /// True if the server lists this version of the protocol as supported.
+    /// True if the server names this version of the protocol, which was not asked for.
     pub(super) fn supports(&self, version: &str) -> bool {
-        self.supported.iter().any(|supported| supported == version)
+        let is_listed = self.supported.iter().any(|supported| supported == version);
+        is_listed || self.message.contains(version) || self.detail.contains(version)
     }
 
     /// The message and the detail.
@@ -207,7 +218,11 @@ impl RpcError {
     fn from_fields(error: &Map<String, Value>) -> Self {
         let field = |name: &str| error.get(name);
         let code = field("code").and_then(Value::as_i64).unwrap_or(INTERNAL_ERROR);
-        let mut message = field("message").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let mut message = match field("message") {
+            None | Some(Value::Null) => String::new(),
+            Some(Value::String(text)) => text.clone(),
+            Some(other) => other.to_string(),
+        };
         if code == URL_ELICITATION_REQUIRED {
             let pages = field("data").and_then(|data| data["elicitations"].as_array());
             let pages = pages.into_iter().flatten().filter_map(|page| page["url"].as_str());
@@ -308,9 +323,29 @@ mod tests {
         let odd = RpcError::new(INTERNAL_ERROR, String::new());
         let odd = ServerMessage::Response { id: json!(1), outcome: Err(odd) };
         assert_eq!(parse(r#"{"jsonrpc":"2.0","id":1,"result":1,"error":{"code":"x"}}"#), Some(odd));
+        for repeated in [r#""result":null,"error":"no""#, r#""error":["no"]"#] {
+            let text = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"ping",{repeated}}}"#);
+            let Some(ServerMessage::Response { outcome: Err(error), .. }) = parse(&text) else {
+                panic!("{text} is an answer")
+            };
+            assert!(error.text().contains("no"), "{error:?}");
+        }
         let text = parse(r#"{"jsonrpc":"2.0","id":1,"error":"no"}"#);
         let error = RpcError::new(INTERNAL_ERROR, "no".to_owned());
         assert_eq!(text, Some(ServerMessage::Response { id: json!(1), outcome: Err(error) }));
+    }
+
+    #[test]
+    fn an_error_supports_the_versions_that_it_names_in_any_way() {
+        let (asked, older) = ("2025-11-25", "2024-11-05");
+        for error in [
+            json!({ "message": "no", "data": { "supported": [older] } }),
+            json!({ "message": "no", "data": { "supportedVersions": [older], "asked": asked } }),
+            json!({ "message": format!("not {asked}, but {older}") }),
+        ] {
+            let error = RpcError::from_fields(error.as_object().expect("fields"));
+            assert!(error.supports(older) && !error.supports("2025-03-26"), "{error:?}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use serde_json::{Map, Value, json};
 
 use super::schema_drafts;
-use crate::json::{VALUES, check_references};
+use crate::json::{self, VALUES, check_references};
 
 /// The largest schema that is passed on, in bytes.
 const LARGEST: usize = 64 << 10;
@@ -27,7 +27,12 @@ const BOUNDS: [&str; 6] =
 
 /// Makes a schema acceptable to the API. A tool without one takes no input.
 pub(super) fn prepare_schema(schema: &Value) -> Result<Value, &'static str> {
-    let mut schema = if schema.is_null() { json!({}) } else { schema.clone() };
+    let mut schema = match schema {
+        Value::Null => json!({}),
+        // Some servers write it as the text of its JSON.
+        Value::String(text) => json::read_str(text).unwrap_or_default(),
+        other => other.clone(),
+    };
     if !schema.is_object() {
         return Err("its input schema is not an object");
     }
@@ -138,7 +143,7 @@ mod tests {
             with(json!({ "x".repeat(65): {} })),
             with(json!({ "a": { "type": "strin" } })),
             with(json!({ "a": { "type": "array", "items": ["string"] } })),
-            with(json!({ "a": { "required": "b" } })),
+            with(json!({ "a": { "required": ["b", 1] } })),
             with(json!({ "a": { "description": "x".repeat(LARGEST) } })),
             with(json!({ "a": nested })),
             with((0..101).map(|at| (format!("a{at}"), json!({ "$ref": "#/x" }))).collect()),

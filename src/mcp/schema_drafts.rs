@@ -103,9 +103,12 @@ fn convert_type(members: &mut Map<String, Value>) {
     }
 }
 
-/// Moves a `required` that is true in a property to the list of the schema around it, and removes
-/// duplicates there.
+/// Moves a `required` that is true in a property to the list of the schema around it, writes one
+/// name as a list, and removes duplicates there.
 fn convert_required(members: &mut Map<String, Value>) {
+    if let Some(name @ Value::String(_)) = members.get_mut("required") {
+        *name = json!([name]);
+    }
     if members.get("required").is_some_and(Value::is_boolean) {
         members.remove("required");
     }
@@ -295,6 +298,7 @@ mod tests {
                 json!({ "properties": { "a": { "default": null } } }),
             ),
             (json!({ "properties": [] }), json!({ "properties": {} })),
+            (json!({ "required": "a" }), json!({ "required": ["a"] })),
             (
                 json!({ "required": ["b", "b"], "properties": {
                     "a": { "required": true }, "b": { "required": false }, "required": {} } }),

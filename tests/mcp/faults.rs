@@ -114,6 +114,9 @@ async fn a_start_that_http_fails_is_told_in_one_plain_line() {
         ("page", "it answered with text/html", ServerStatus::Pending),
         ("brotli", "the body is compressed with br", ServerStatus::Pending),
         ("words", "not a message of the protocol", ServerStatus::Pending),
+        ("detail", "(it said: {\"detail\": \"no such server\"})", ServerStatus::Pending),
+        ("event", "an error in place of the answer: upstream timeout", ServerStatus::Pending),
+        ("520", "it answered HTTP 520", ServerStatus::Pending),
         ("torn", "the connection broke", ServerStatus::Pending),
         ("cut", "the connection broke", ServerStatus::Pending),
     ];
@@ -202,6 +205,9 @@ async fn what_is_no_result_is_an_error_and_what_is_odd_is_shown() {
         (json!({ "content": [] }), "(the tool returned nothing)", false),
         (json!({ "content": [{ "type": "text", "text": "" }] }), "returned nothing", false),
         (json!({ "content": [{ "type": "hologram", "x": 1 }] }), "hologram", false),
+        (json!({ "result": { "content": [{ "type": "text", "text": "a" }] } }), "a", false),
+        (json!({ "content": [], "error": { "message": "no disk" } }), "no disk", true),
+        (json!({ "content": [{ "type": "text", "text": "a" }], "error": "" }), "a", false),
         (json!({ "structuredContent": { "n": 1 } }), r#"{"n":1}"#, false),
         (json!({ "content": [{ "type": "text", "text": "a" }], "isError": "yes" }), "a", true),
         (json!({ "resultType": "input_required", "inputRequests": {} }), "more input", true),
@@ -368,6 +374,10 @@ async fn null_is_an_empty_list_and_cursors_that_lead_nowhere_end_a_list() {
         bench.servers.tool_definitions().into_iter().map(|tool| tool.name).collect();
     assert_eq!(names, ["mcp__test__echo"]);
     assert_eq!(bench.log().matches("tools/list\n").count(), 2, "{}", bench.log());
+    assert_eq!(bench.servers.take_warnings(), [""; 0]);
+    // So does one that came before. Some servers list tools by their names.
+    let bench = McpFixture::of(&["cycle"]).ready().await;
+    assert_eq!(bench.servers.tool_definitions().len(), 3);
     assert_eq!(bench.servers.take_warnings(), [""; 0]);
     // An empty cursor ends the list, too.
     let bench = McpFixture::of(&["well"]).ready().await;

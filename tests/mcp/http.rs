@@ -82,10 +82,21 @@ async fn http_with(mode: &str, change: impl FnOnce(&mut HttpAddress, &Path)) -> 
 async fn a_server_over_http_is_like_any_other() {
     // Web servers and gateways send JSON whose type the program does not set as text, or without
     // one. Some servers send events as JSON, or without the line that ends the last one, or JSON as
-    // events, and some refuse the notification of the handshake.
-    for mode in
-        ["well", "plain", "typeless", "octets", "labelled", "unended", "mislabelled", "unnotified"]
-    {
+    // events, and some refuse the notification of the handshake. Some gateways repeat the name of
+    // a field, encode messages twice, or begin them with a separator.
+    for mode in [
+        "well",
+        "plain",
+        "typeless",
+        "octets",
+        "labelled",
+        "unended",
+        "mislabelled",
+        "unnotified",
+        "repeated",
+        "encoded",
+        "prefixed",
+    ] {
         let http = http(mode).await;
         let bench = http.bench.ready().await;
         assert_eq!(words(&bench.call("echo", "hi").await), "echo: hi", "{mode}");

@@ -65,6 +65,10 @@ FAULTS = {
     "page": (200, {"Content-Type": "text/html"}, b"<html>welcome</html>"),
     "plain": (200, {"Content-Type": "text/plain"}, b"welcome"),
     "brotli": (200, {"Content-Type": "application/json", "Content-Encoding": "br"}, b"\x0b\x02"),
+    "event": (200, {"Content-Type": "text/event-stream"},
+              b"event: error\ndata: upstream timeout\n\n"),
+    "520": (520, {"Content-Type": "text/html"}, b"<html>oops</html>"),
+    "detail": (200, {"Content-Type": "application/json"}, b'{"detail": "no such server"}'),
     "words": (200, {"Content-Type": "application/json"}, b"well done"),
     "torn": (200, {"Content-Type": "application/json", "Content-Length": "999"}, b"{"),
     "cut": (200, {"Content-Type": "text/event-stream", "Content-Length": "7"}, b": hi\n\n\n"),
@@ -259,6 +263,10 @@ def answer(message):
         # Cursors of some servers are numbers; the third page is refused.
         name, after = {None: (NAMES[0], 7), 7: (NAMES[1], "bad")}[params.get("cursor")]
         return {"tools": [tool for tool in tools() if tool["name"] == name], "nextCursor": after}
+    if method == "tools/list" and MODE == "cycle":
+        name, after = {None: (0, "a"), "a": (1, "b"), "b": (2, "a")}[params.get("cursor")]
+        return {"tools": {tool["name"]: {"inputSchema": OBJECT} for tool in tools()[name:name + 1]},
+                "nextCursor": after}
     if method == "tools/list" and MODE == "endless":
         return {"tools": [], "nextCursor": params.get("cursor", 0) + 1}
     if method == "tools/list":
@@ -375,10 +383,17 @@ def serve_http():
         def reply(self, code, body, **headers):
             body = json.dumps(body).encode() if body is not None else b""
             self.send_response(code)
+            if body and ARGUMENT == "repeated":
+                body = b"data: data: " + body + b"\n\n"
+            if body and ARGUMENT == "encoded":
+                body = b"data: " + json.dumps(body.decode()).encode() + b"\n\n"
+            if body and ARGUMENT == "prefixed":
+                body = b"\x1e" + body
             if body and ARGUMENT in ("unended", "labelled"):
                 body = b"event: message\ndata: " + body + b"\n"
             kinds = {"typeless": None, "plain": "text/plain; charset=utf-8",
                      "unended": "text/event-stream", "mislabelled": "text/event-stream",
+                     "repeated": "text/event-stream", "encoded": "text/event-stream",
                      "octets": "application/octet-stream"}
             kind = kinds.get(ARGUMENT, "application/json")
             if kind:
