@@ -16,8 +16,8 @@ use super::answer::{
 };
 use super::error_body::parse_error;
 use super::event_checks::{
-    SplitDelta, SplitEvent, arguments_of, damaged_event, event_text, has_intact_frame, index_of,
-    is_empty, is_foreign, is_of_reply,
+    SplitDelta, SplitEvent, arguments_of, damaged_event, event_text, events_in, has_intact_frame,
+    index_of, is_empty, is_foreign, is_of_reply,
 };
 use super::growing_block::{GrowingBlock, Written};
 use super::joined_text::JoinedText;
@@ -139,7 +139,12 @@ impl ReplyAssembly {
             Err(_) if is_foreign(frame) => return Ok(AssemblyStep::Idle),
             // Some proxies report an error as a text.
             Err(_) if frame.event == "error" => (json!({ "error": data }), false),
-            read => read?,
+            Err(why) => {
+                // Some gateways leave out the empty line between events.
+                let Some(events) = events_in(data) else { return Err(why) };
+                return self.process_all(&events, progress);
+            }
+            Ok(read) => read,
         };
         let kind = kind_of(frame, &value);
         if kind == "ping" {
@@ -155,6 +160,23 @@ impl ReplyAssembly {
             return Ok(AssemblyStep::Last);
         }
         self.process_value(kind, &value, is_split.then_some(data), progress)
+    }
+
+    /// Processes events that came together, up to the end of the reply.
+    fn process_all(
+        &mut self,
+        events: &[SseEvent],
+        progress: &mut (dyn FnMut(StreamProgress) + Send),
+    ) -> Result<AssemblyStep, FaultKind> {
+        let mut all = AssemblyStep::Idle;
+        for event in events {
+            match self.process_event(event, progress)? {
+                AssemblyStep::Idle => {}
+                AssemblyStep::Content => all = AssemblyStep::Content,
+                AssemblyStep::Last => return Ok(AssemblyStep::Last),
+            }
+        }
+        Ok(all)
     }
 
     /// Processes an event of this kind and reports it. `split` is the text of an event in which a

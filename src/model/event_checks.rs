@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 
 use serde::Deserialize;
-use serde_json::Value;
+use serde::de::IgnoredAny;
+use serde_json::{Deserializer, Value};
 
 use crate::json;
 use crate::recovery::FaultKind;
@@ -117,6 +118,23 @@ pub(super) fn event_text(data: &str) -> Cow<'_, str> {
     }
     let encoded = data.starts_with("\"{").then(|| json::read_exact::<String>(data).ok());
     encoded.flatten().map_or(Cow::Borrowed(data), Cow::Owned)
+}
+
+/// The events in a text of several JSON values, which may end with `[DONE]`. `None` for other texts.
+pub(super) fn events_in(data: &str) -> Option<Vec<SseEvent>> {
+    let (all, end) = match data.trim_end().strip_suffix("[DONE]") {
+        Some(all) => (all, Some(SseEvent::of_data(b"[DONE]".to_vec()))),
+        None => (data, None),
+    };
+    let mut values = Deserializer::from_str(all).into_iter::<IgnoredAny>();
+    let (mut events, mut begin) = (Vec::new(), 0);
+    while let Some(value) = values.next() {
+        value.ok()?;
+        events.push(SseEvent::of_data(all[begin..values.byte_offset()].into()));
+        begin = values.byte_offset();
+    }
+    events.extend(end);
+    (events.len() > 1).then_some(events)
 }
 
 /// The index of the content block that an event belongs to. `None` if the event states none.

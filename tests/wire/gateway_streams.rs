@@ -437,7 +437,7 @@ fn the_end_of_a_reply_is_read_in_other_places_and_names() {
 }
 
 #[test]
-fn events_with_a_repeated_field_name_or_encoded_twice_are_read() {
+fn events_that_are_framed_in_another_way_are_read() {
     let reply = String::from_utf8(super::recorded("streams/thinking_and_tools.sse")).expect("text");
     let wanted = replay([reply.as_bytes()]).0.expect("a reply").content;
     let repeated = reply.replace("data: ", "data: data:data: ");
@@ -446,7 +446,12 @@ fn events_with_a_repeated_field_name_or_encoded_twice_are_read() {
         None => format!("{line}\n"),
     };
     let encoded: String = reply.lines().map(encode).collect();
-    for events in [repeated, encoded] {
+    // Without the empty lines between events, or several on one line.
+    let is_event = |line: &&str| line.starts_with("data: ");
+    let events: Vec<&str> = reply.lines().filter(is_event).collect();
+    let close = events.join("\n") + "\ndata: [DONE]\n\n";
+    let joined = events.join("").replace("data: ", "");
+    for events in [repeated, encoded, close, format!("data: {joined}\n\n")] {
         let found = replay([events.as_bytes()]).0.expect("a reply").content;
         assert_eq!(found, wanted, "{events}");
     }
