@@ -300,7 +300,7 @@ fn parse_arguments(text: &str) -> Result<Value, serde_json::Error> {
 }
 
 /// The object in a text that has only additions which cannot change its meaning: a Markdown fence,
-/// comments, and a comma after the last item of an object or list.
+/// comments, a comma after the last item of an object or list, and closing brackets after its end.
 fn commented_object(text: &str) -> Option<Value> {
     let text = text.trim();
     let text = text.strip_prefix("```").map_or(text, |fenced| {
@@ -316,14 +316,20 @@ fn commented_object(text: &str) -> Option<Value> {
         allow_extended_string_escapes: false,
     };
     let mut scanner = Scanner::new(text, &strict);
-    let (mut plain, mut comma) = (String::with_capacity(text.len()), "");
+    let (mut plain, mut comma, mut depth) = (String::with_capacity(text.len()), "", 0_u32);
     while let Some(token) = scanner.scan().ok()? {
         let between = match token {
             Token::CommentLine(_) | Token::CommentBlock(_) => continue,
-            Token::CloseBrace | Token::CloseBracket => "",
-            Token::OpenBrace
-            | Token::OpenBracket
-            | Token::Comma
+            Token::CloseBrace | Token::CloseBracket if depth == 0 => continue,
+            Token::CloseBrace | Token::CloseBracket => {
+                depth -= 1;
+                ""
+            }
+            Token::OpenBrace | Token::OpenBracket => {
+                depth += 1;
+                comma
+            }
+            Token::Comma
             | Token::Colon
             | Token::String(_)
             | Token::Word(_)

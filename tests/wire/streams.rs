@@ -144,6 +144,7 @@ fn arguments_are_an_object_or_a_problem_for_the_model() {
         (r#"{"a": "//, }", "b": "/*", }"#, json!({ "a": "//, }", "b": "/*" })),
         ("{\"a\": \"x\ny\", \"b\": 1.50e3,}", json!({ "a": "x\ny", "b": 1500.0 })),
         (r#""{\"a\": 1,}""#, json!({ "a": 1 })),
+        (r#"{"a": [1]}}]"#, json!({ "a": [1] })),
     ];
     let bad = [
         "{",
@@ -166,6 +167,8 @@ fn arguments_are_an_object_or_a_problem_for_the_model() {
         r#"{"a": 1 2}"#,
         r#"{"a": +1,}"#,
         "{'a': 1,}",
+        r#"{"a": [1]} {"#,
+        r#"{"a": [1}}"#,
         "{a: 1,}",
     ];
     for as_text in [false, true] {
