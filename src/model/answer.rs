@@ -133,10 +133,18 @@ pub(super) fn events_of_message(message: &Value, is_split: bool) -> Result<Vec<V
     (start["content"], start["stop_reason"]) = (json!([]), Value::Null);
     let delta = json!({ "stop_reason": message["stop_reason"] });
     let blocks = blocks.iter().enumerate().flat_map(|(index, block)| {
-        [
-            json!({ "type": "content_block_start", "index": index, "content_block": block }),
-            json!({ "type": "content_block_stop", "index": index }),
-        ]
+        // Hosts that show a reply as it grows read the text in deltas.
+        let (mut block, text) = (block.clone(), block["text"].clone());
+        let is_text = block["type"] == "text" && text.is_string();
+        let delta = is_text.then(|| {
+            block["text"] = json!("");
+            let delta = json!({ "type": "text_delta", "text": text });
+            json!({ "type": "content_block_delta", "index": index, "delta": delta })
+        });
+        let start =
+            json!({ "type": "content_block_start", "index": index, "content_block": block });
+        let stop = json!({ "type": "content_block_stop", "index": index });
+        [Some(start), delta, Some(stop)].into_iter().flatten()
     });
     let first = [json!({ "type": "message_start", "message": start })];
     let last = [

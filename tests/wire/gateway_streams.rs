@@ -1,8 +1,10 @@
 //! Streams of gateways that deviate from the Messages API, where their meaning is clear.
 
-use outlast::model::ModelReply;
 use outlast::model::answer::parse_message;
+use outlast::model::assemble::{AssemblyStep, ReplyAssembly};
+use outlast::model::{ModelReply, StreamProgress};
 use outlast::recovery::FaultKind;
+use outlast::sse::SseEvent;
 use outlast::transcript::Block;
 use serde_json::{Value, json};
 
@@ -253,6 +255,16 @@ fn a_whole_message_in_one_event_is_a_reply() {
         assert_eq!((reply.usage.input_tokens, reply.usage.output_tokens), (3, 7));
         assert_eq!(reported, [0, 1]);
     }
+    // Hosts read the text in deltas.
+    let mut kinds = Vec::new();
+    let event = SseEvent::of_data(message(json!([text])).to_string().into_bytes());
+    let step = ReplyAssembly::default().process_event(&event, &mut |progress| {
+        if let StreamProgress::Event(event) = progress {
+            kinds.push(event["delta"]["text"].clone());
+        }
+    });
+    assert_eq!(step, Ok(AssemblyStep::Last));
+    assert!(kinds.contains(&json!("ok")), "{kinds:?}");
     let text = replay([format!("data: {}\n\n", message(json!("ok"))).as_bytes()]).0;
     assert_eq!(text.expect("a reply").content, [Block::text("ok")]);
     // It is not a second reply.
