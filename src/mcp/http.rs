@@ -24,7 +24,7 @@ use super::rpc::{
 use super::sanitize::sanitize_start;
 use super::server_client::{
     ANSWER_BYTES_MAX, EVENTS, JSON, LAST_EVENT_ID, Refusal, SESSION_ID, ServerClient,
-    check_compression, content_type, read, too_large,
+    check_compression, content_type, messages_in, messages_of, read, too_large,
 };
 use super::transport::{Closing, Inbox, Sending, Transport};
 
@@ -300,17 +300,7 @@ impl HttpSession {
     async fn take_json(&self, response: Response, id: u64) -> Result<(), ExchangeFault> {
         let body = read(response, ANSWER_BYTES_MAX).await?;
         let permit = self.inbox.reserve(body.len()).await;
-        let mut messages = ServerMessage::parse_all(&body);
-        if messages.is_empty() {
-            // Some servers label a stream of events as JSON.
-            let (mut parser, mut events) = (SseParser::with_limit(ANSWER_BYTES_MAX), Vec::new());
-            parser.push(&body, &mut events).map_err(|_| too_large())?;
-            parser.push(b"\n\n", &mut events).map_err(|_| too_large())?;
-            messages = events.iter().flat_map(messages_of).collect();
-        }
-        if messages.is_empty() {
-            messages.extend(ServerMessage::find_answer(&body));
-        }
+        let mut messages = messages_in(&body)?;
         let mut answers: Vec<_> =
             messages.iter_mut().filter_map(ServerMessage::as_answer).collect();
         let own = answers.iter().position(|(own, _)| request_number(own) == Some(id));
@@ -474,17 +464,6 @@ impl HttpSession {
                 return Ok(StreamEnd::Broken { messages });
             }
         }
-    }
-}
-
-/// The messages in an event. Some gateways write more before an answer, such as `data:` once more.
-fn messages_of(event: &SseEvent) -> Vec<ServerMessage> {
-    let data = event.data.as_bytes();
-    let messages = ServerMessage::parse_all(data);
-    if messages.is_empty() {
-        ServerMessage::find_answer(data).into_iter().collect()
-    } else {
-        messages
     }
 }
 

@@ -11,6 +11,7 @@ use reqwest::{Client, Method, Response, StatusCode, Url};
 
 use crate::response_body::unread_compression;
 use crate::secrets::Redactor;
+use crate::sse::{SseEvent, SseParser};
 
 use super::call_error::{
     ExchangeFault, classify_client_error, classify_status, connection_broken, describe_challenge,
@@ -19,7 +20,7 @@ use super::call_error::{
 use super::environment::{HttpClientFactory, HttpClientFailure};
 use super::headers_helper::{HeadersHelper, HelperHeaders, header_map};
 use super::oauth::{AccessTokens, BearerToken, OAuthFault, demanded_scope};
-use super::rpc::ClientMessage;
+use super::rpc::{ClientMessage, ServerMessage};
 use super::sanitize::sanitize_start;
 
 /// The largest answer, and the largest event, in bytes.
@@ -361,4 +362,31 @@ pub(super) async fn read(mut response: Response, limit: usize) -> Result<Vec<u8>
         body.extend_from_slice(&bytes);
     }
     Ok(body)
+}
+
+/// The messages in an event. Some gateways write more before an answer, such as `data:` once more.
+pub(super) fn messages_of(event: &SseEvent) -> Vec<ServerMessage> {
+    let data = event.data.as_bytes();
+    let messages = ServerMessage::parse_all(data);
+    if messages.is_empty() {
+        ServerMessage::find_answer(data).into_iter().collect()
+    } else {
+        messages
+    }
+}
+
+/// The messages in the body of an answer.
+pub(super) fn messages_in(body: &[u8]) -> Result<Vec<ServerMessage>, ExchangeFault> {
+    let mut messages = ServerMessage::parse_all(body);
+    if messages.is_empty() {
+        // Some servers label a stream of events as JSON.
+        let (mut parser, mut events) = (SseParser::with_limit(ANSWER_BYTES_MAX), Vec::new());
+        parser.push(body, &mut events).map_err(|_| too_large())?;
+        parser.push(b"\n\n", &mut events).map_err(|_| too_large())?;
+        messages = events.iter().flat_map(messages_of).collect();
+    }
+    if messages.is_empty() {
+        messages.extend(ServerMessage::find_answer(body));
+    }
+    Ok(messages)
 }

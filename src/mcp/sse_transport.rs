@@ -1,6 +1,7 @@
 //! The transport of the first version of the protocol over HTTP ("HTTP+SSE"): one stream of events,
 //! which first names the address for messages and then contains all messages of the server.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
@@ -10,9 +11,10 @@ use tokio::sync::watch;
 use crate::sse::{SseEvent, SseParser};
 
 use super::call_error::{ExchangeFault, connection_broken, is_session_lost};
-use super::rpc::{ClientMessage, ServerMessage};
+use super::rpc::ClientMessage;
 use super::server_client::{
-    ANSWER_BYTES_MAX, EVENTS, JSON, ServerClient, check_compression, content_type, too_large,
+    ANSWER_BYTES_MAX, EVENTS, JSON, ServerClient, check_compression, content_type, messages_in,
+    messages_of, read, too_large,
 };
 use super::transport::{Inbox, Sending, Transport};
 
@@ -77,7 +79,8 @@ impl EventStream {
         if let Err(fault) = check_compression(&response) {
             return fault;
         }
-        if content_type(&response) != EVENTS {
+        // Some servers label the stream as text, or not at all.
+        if ![EVENTS, "text/plain", ""].contains(&content_type(&response).as_str()) {
             let why = "it did not answer with a stream of events, as \"type\": \"sse\" requires: it \
                        may speak \"type\": \"http\"";
             return ExchangeFault::InvalidAnswer(why.to_owned());
@@ -89,7 +92,8 @@ impl EventStream {
                 return too_large();
             }
             for event in events.drain(..) {
-                if event.event == "endpoint" {
+                let is_address = event.event.is_empty() && event.data.starts_with('/');
+                if event.event == "endpoint" || named.borrow().is_none() && is_address {
                     let Some(url) = self.endpoint(&event) else {
                         let why = "it named an address of another server for messages";
                         return ExchangeFault::InvalidAnswer(why.to_owned());
@@ -98,7 +102,7 @@ impl EventStream {
                     continue;
                 }
                 let permit = self.inbox.reserve(event.data.len()).await;
-                let messages = ServerMessage::parse_all(event.data.as_bytes());
+                let messages = messages_of(&event);
                 if !self.inbox.put_all(messages, permit).await {
                     return connection_broken();
                 }
@@ -106,18 +110,34 @@ impl EventStream {
         }
     }
 
-    /// The address that an event names, if it has the same origin: another server must not get the
-    /// credentials.
+    /// The address that an event names, if it is on the same server: another one must not get the
+    /// credentials. A server behind a proxy may name the host and scheme that it has there.
     fn endpoint(&self, event: &SseEvent) -> Option<Url> {
-        let url = self.server.url.join(event.data.trim()).ok()?;
-        (url.origin() == self.server.url.origin()).then_some(url)
+        let own = &self.server.url;
+        let named = own.join(event.data.trim()).ok()?;
+        if named.origin() == own.origin() {
+            return Some(named);
+        }
+        let mut url = own.clone();
+        url.set_path(named.path());
+        url.set_query(named.query());
+        (named.host() == own.host() || is_of_this_host(&named)).then_some(url)
     }
 
-    /// Sends a message. The answer comes in the stream.
+    /// Sends a message. The answer comes in the stream or, from some servers, in the response.
     async fn post(&self, url: &Url, message: &ClientMessage) -> Result<(), ExchangeFault> {
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
         let response = self.server.send(Method::POST, url, &headers, Some(message)).await?;
+        if response.status() == StatusCode::OK && message.id.is_some() {
+            // It has no answer if it breaks.
+            let body = read(response, ANSWER_BYTES_MAX).await.unwrap_or_default();
+            let permit = self.inbox.reserve(body.len()).await;
+            let mut answers = messages_in(&body)?;
+            answers.retain_mut(|answer| answer.as_answer().is_some());
+            self.inbox.put_all(answers, permit).await;
+            return Ok(());
+        }
         if response.status().is_success() {
             return Ok(());
         }
@@ -131,6 +151,13 @@ impl EventStream {
             self.server.classify_refusal(&refusal)
         })
     }
+}
+
+/// True for addresses that have a meaning only on the server's own host.
+fn is_of_this_host(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    let address = host.parse::<IpAddr>();
+    address.map_or(host == "localhost", |it| it.is_loopback() || it.is_unspecified())
 }
 
 impl Transport for SseTransport {

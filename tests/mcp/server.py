@@ -444,12 +444,16 @@ def serve_http():
             streams[number] = queue.Queue()
             place = "/messages?session=" + number
             if ARGUMENT == "sse-elsewhere":
-                place = "http://127.0.0.2:9" + place
+                place = "http://192.0.2.1:9" + place
+            if ARGUMENT == "sse-inside":
+                place = "https://localhost:9" + place
             self.send_response(200)
-            self.send_header("Content-Type", "text/event-stream")
+            if ARGUMENT != "sse-unnamed":
+                self.send_header("Content-Type", "text/event-stream")
             self.send_header("Connection", "close")
             self.end_headers()
-            self.wfile.write(("event: endpoint\ndata: " + place + "\n\n").encode())
+            name = "" if ARGUMENT == "sse-unnamed" else "event: endpoint\n"
+            self.wfile.write((name + "data: " + place + "\n\n").encode())
             while True:
                 self.wfile.flush()
                 answered = json.dumps(streams[number].get())
@@ -463,6 +467,9 @@ def serve_http():
                 is_over = calls.count(number) > 1 if ARGUMENT == "sse-once" else number == "1"
                 if len(calls) > 1 and is_over:
                     return self.reply(404, {"detail": "Could not find session"})
+            if "id" in message and ARGUMENT == "sse-direct":
+                return self.reply(200, {"jsonrpc": "2.0", "id": message["id"],
+                                        "result": answer(message)})
             if "id" in message:
                 streams[number].put({"jsonrpc": "2.0", "id": message["id"],
                                      "result": answer(message)})
