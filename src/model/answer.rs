@@ -101,6 +101,27 @@ pub fn parse_message(body: &[u8]) -> Result<ModelReply, FaultKind> {
     Ok(ModelReply::of_blocks((id, model), blocks, stop_reason.to_owned(), &received))
 }
 
+/// The message in a chat completion that came in one piece: some gateways do not translate it.
+pub(super) fn message_of_chat(body: &Value) -> Option<Value> {
+    let choice = &body["choices"][0];
+    let has_error = body["error"].as_object().is_some_and(|error| !error.is_empty());
+    let said = choice["message"].as_object().filter(|_| !has_error)?;
+    let mut content = match said.get("content") {
+        Some(Value::String(text)) => vec![json!({ "type": "text", "text": text })],
+        Some(Value::Array(parts)) => parts.clone(),
+        Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_)) | None => vec![],
+    };
+    let calls = said.get("tool_calls").and_then(Value::as_array).into_iter().flatten();
+    content.extend(calls.map(|call| {
+        let (id, function) = (&call["id"], &call["function"]);
+        json!({ "type": "tool_use", "id": id, "name": function["name"], "input": function["arguments"] })
+    }));
+    Some(json!({
+        "type": "message", "id": body["id"], "model": body["model"], "content": content,
+        "stop_reason": choice["finish_reason"], "usage": body["usage"],
+    }))
+}
+
 /// The message inside of a body that some gateways put around it, as JSON or as its text; any other
 /// body unchanged.
 fn unwrapped(body: Value) -> Value {
@@ -108,6 +129,9 @@ fn unwrapped(body: Value) -> Value {
 
     if body.get("content").is_some() {
         return body;
+    }
+    if let Some(message) = message_of_chat(&body) {
+        return message;
     }
     let inside = NAMES.iter().filter_map(|name| match &body[*name] {
         Value::String(text) => json::read_exact(text).ok(),

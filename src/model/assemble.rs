@@ -11,8 +11,8 @@ use crate::sse::SseEvent;
 
 use super::answer::{
     BLOCKS_MAX, CompletedBlock, ModelReply, StreamProgress, ToolIds, events_of_message,
-    invalid_response, is_thinking, other_fields, part_of_a_character, read_value, stated_reason,
-    text_of, too_many_blocks,
+    invalid_response, is_thinking, message_of_chat, other_fields, part_of_a_character, read_value,
+    stated_reason, text_of, too_many_blocks,
 };
 use super::error_body::parse_error;
 use super::event_checks::{
@@ -153,8 +153,10 @@ impl ReplyAssembly {
         if escaped.is_some() && is_of_reply(frame, kind) && !(is_split && has_intact_frame(data)) {
             return Err(damaged_event());
         }
-        if kind == "message" && self.received.is_none() && value.get("content").is_some() {
-            for event in events_of_message(&value, is_split)? {
+        let is_message = kind == "message" && value.get("content").is_some();
+        let message = message_of_chat(&value).or_else(|| is_message.then(|| value.clone()));
+        if let Some(message) = message.filter(|_| self.received.is_none()) {
+            for event in events_of_message(&message, is_split)? {
                 self.process_value(&text_of(&event["type"]), &event, None, progress)?;
             }
             return Ok(AssemblyStep::Last);

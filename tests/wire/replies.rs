@@ -132,6 +132,35 @@ async fn the_last_event_may_lack_the_empty_line_after_it() {
     }
 }
 
+/// Some gateways do not translate replies that they do not stream.
+#[tokio::test]
+async fn a_chat_completion_in_one_piece_is_a_reply() {
+    let call = |arguments: &str| {
+        json!({ "id": "c", "type": "function",
+            "function": { "name": "Bash", "arguments": arguments } })
+    };
+    let chat = |message: serde_json::Value, reason: &str| {
+        let usage = json!({ "prompt_tokens": 3, "completion_tokens": 7 });
+        let choice = json!({ "index": 0, "message": message, "finish_reason": reason });
+        json!({ "id": "x", "object": "chat.completion", "choices": [choice], "usage": usage,
+            "error": null })
+    };
+    let text = chat(json!({ "role": "assistant", "content": "hi" }), "stop");
+    let calls = json!({ "role": "assistant", "content": null, "tool_calls": [call("{\"a\":1}")] });
+    for (body, content) in [
+        (text, Block::text("hi")),
+        (chat(calls, "tool_calls"), Block::call("c", "Bash", json!({ "a": 1 }))),
+    ] {
+        let event = format!("data: {body}\n\ndata: [DONE]\n\n");
+        for bytes in [answer(200, JSON, body.to_string().as_bytes()), stream(event.as_bytes())] {
+            let server = Server::answering(bytes).await;
+            let reply = ask(&client(&server.url), STREAMING).await.expect("a reply");
+            assert_eq!((reply.content, reply.has_end), (vec![content.clone()], true), "{body}");
+            assert_eq!((reply.usage.input_tokens, reply.usage.output_tokens), (3, 7));
+        }
+    }
+}
+
 /// Some gateways put a message into an object of their own.
 #[tokio::test]
 async fn a_message_inside_of_another_object_is_a_reply() {
