@@ -31,7 +31,7 @@ pub(super) fn prepare_schema(schema: &Value) -> Result<Value, &'static str> {
         Value::Null => json!({}),
         // Some servers write it as the text of its JSON.
         Value::String(text) => json::read_str(text).unwrap_or_default(),
-        other => other.clone(),
+        Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => schema.clone(),
     };
     if !schema.is_object() {
         return Err("its input schema is not an object");

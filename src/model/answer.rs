@@ -105,13 +105,13 @@ pub fn parse_message(body: &[u8]) -> Result<ModelReply, FaultKind> {
 pub(super) fn message_of_chat(body: &Value) -> Option<Value> {
     let choice = &body["choices"][0];
     let has_error = body["error"].as_object().is_some_and(|error| !error.is_empty());
-    let said = choice["message"].as_object().filter(|_| !has_error)?;
-    let mut content = match said.get("content") {
+    let message = choice["message"].as_object().filter(|_| !has_error)?;
+    let mut content = match message.get("content") {
         Some(Value::String(text)) => vec![json!({ "type": "text", "text": text })],
         Some(Value::Array(parts)) => parts.clone(),
         Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_)) | None => vec![],
     };
-    let calls = said.get("tool_calls").and_then(Value::as_array).into_iter().flatten();
+    let calls = message.get("tool_calls").and_then(Value::as_array).into_iter().flatten();
     content.extend(calls.map(|call| {
         let (id, function) = (&call["id"], &call["function"]);
         json!({ "type": "tool_use", "id": id, "name": function["name"], "input": function["arguments"] })

@@ -270,7 +270,9 @@ impl Attempt {
                 // The reply is complete without the missing event.
                 Ok(None) | Err(_) if assembly.is_whole() => break,
                 Ok(None) => {
-                    if take_last_event(&mut frames, &mut assembly, progress)? {
+                    if take_last_event(&mut frames, &mut assembly, progress)
+                        .map_err(|fault| *fault)?
+                    {
                         break;
                     }
                     let is_foreign = frames.is_foreign(&opening) || assembly.is_foreign();
@@ -308,7 +310,7 @@ fn take_last_event(
     frames: &mut StreamParser,
     assembly: &mut ReplyAssembly,
     progress: &mut (dyn FnMut(StreamProgress) + Send),
-) -> Result<bool, Fault> {
+) -> Result<bool, Box<Fault>> {
     let mut events = Vec::new();
     if frames.push(b"\n\n", &mut events).is_err() {
         return Ok(false);
@@ -317,7 +319,8 @@ fn take_last_event(
         match assembly.process_event(event, progress) {
             Ok(_) => {}
             Err(kind @ FaultKind::Refused { .. }) => {
-                return Err(with_named_wait(fault_at_stage(assembly, kind), &event.data));
+                let fault = fault_at_stage(assembly, kind);
+                return Err(Box::new(with_named_wait(fault, &event.data)));
             }
             Err(_) => return Ok(false),
         }
