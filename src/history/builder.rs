@@ -391,7 +391,9 @@ impl JournalView<'_> for HistoryBuilder {
 
     fn transition(&mut self, step: &Transition) {
         let at = self.at;
-        self.history.end = None;
+        // The step proves the end, even if the record of the end was cut off.
+        let reason = step.action.end();
+        self.history.end = reason.map(|reason| HistoryEnd { reason, error: None, at });
         self.explain_items(step);
         self.requests.step(
             step,

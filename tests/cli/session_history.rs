@@ -8,11 +8,12 @@ use outlast::history::{
     ToolRunState, WaitCause, read_history,
 };
 use outlast::journal::{
-    CarryOver, ListScope, OpenRecord, SessionFile, SessionFolder, list_sessions,
+    CarryOver, ListScope, OpenRecord, SessionFile, SessionFolder, SessionState, list_sessions,
+    summarize_session,
 };
 use outlast::recovery::{ErrorClass, RecoveryPlan, StopReason};
 use outlast::rehearsal::{Scenario, ServerRules};
-use outlast::report::{MarkContent, SessionReport, SessionTimeline};
+use outlast::report::{MarkContent, SessionOutcome, SessionReport, SessionTimeline};
 use serde_json::json;
 
 use crate::support::{FifoSignal, FinishedProcess, RunBuilder, serve};
@@ -96,6 +97,32 @@ async fn a_history_has_waits_setbacks_and_the_change_of_the_model() {
     assert!(tool.took().is_some() && tool.output_text().contains("Exit code 4"), "{tool:?}");
     assert!(history.turns().next().is_some(), "{history:#?}");
     assert!(history.turns().all(|turn| turn.took.is_some() && turn.cost.is_some()));
+}
+
+#[tokio::test]
+async fn lists_and_reports_agree_about_the_end_of_a_journal_that_was_cut() {
+    let server = serve(Scenario::new().tool("Bash", json!({ "command": "true" })).reply("Done."));
+    let ended = RunBuilder::against(&server).args(["Do it."]).run().await;
+    let file = file(&ended);
+    let whole = std::fs::read(&file.path).expect("readable");
+    let ends: Vec<usize> = memchr::memchr_iter(b'\n', &whole).collect();
+    let mut completed = 0;
+    // Each line is cut off before its first byte, in its middle, and before its last byte.
+    for cut in ends.iter().flat_map(|end| [end + 1, end - 9, end - 1]).chain([0]) {
+        std::fs::write(&file.path, &whole[..cut]).expect("writable");
+        let listed = summarize_session(&file).expect("readable").state;
+        let history = read_history(&file, HistoryContents::All).expect("readable");
+        let agree = match SessionReport::of(&history).outcome {
+            SessionOutcome::Ended(reason) => listed == SessionState::Ended(reason),
+            SessionOutcome::Unfinished => listed == SessionState::Unfinished,
+            SessionOutcome::Running | SessionOutcome::Foreign | SessionOutcome::NotStarted(_) => {
+                false
+            }
+        };
+        assert!(agree, "{cut}: {listed:?} {:?}", history.end);
+        completed += u32::from(listed == SessionState::Ended(StopReason::Completed));
+    }
+    assert_eq!(completed, 4, "whole, twice without all of its last record, once without it");
 }
 
 #[tokio::test]
