@@ -274,7 +274,7 @@ fn new_bar(tasks: usize) -> ProgressBar {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use serde_json::json;
 
     use super::*;
@@ -291,7 +291,7 @@ mod tests {
         );
     }
 
-    fn plan(ids: &[&str]) -> BatchPlan {
+    pub(in super::super) fn plan(ids: &[&str]) -> BatchPlan {
         let task = |(index, id): (usize, &&str)| {
             json!({ "index": index, "id": id, "name": format!("b-{index}"), "line": index + 1,
                 "session_id": uuid::Uuid::nil(), "prompt": "p", "cwd": null, "git": null,

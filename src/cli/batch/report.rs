@@ -117,10 +117,13 @@ impl<'a> BatchOverview<'a> {
     }
 
     /// Describes the end of a batch for people: the tasks that need attention, the figures, and how
-    /// to resume.
+    /// to resume. Tasks that were not begun can be thousands, and are only counted in the figures.
     pub(super) fn text(&self) -> String {
-        let needs_attention =
-            |report: &TaskReport<'_>| report.state != TaskState::Done || report.denied_calls() > 0;
+        let needs_attention = |report: &TaskReport<'_>| match report.state {
+            TaskState::Done => report.denied_calls() > 0,
+            TaskState::Failed | TaskState::Running | TaskState::Unfinished => true,
+            TaskState::Submitted | TaskState::Missing => false,
+        };
         let mut text = self.table(needs_attention);
         if !text.is_empty() {
             text.push('\n');
@@ -244,4 +247,28 @@ pub(super) async fn collect(
     };
     destination.write_text(&format!("{}\n", text.trim_end()))?;
     Ok(code)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::super::progress::tests::plan;
+    use super::*;
+
+    #[test]
+    fn tasks_that_were_not_begun_are_counted_at_the_end_and_listed_by_status() {
+        let scratch = tempfile::tempdir().expect("a folder");
+        let folder = BatchFolder::new(scratch.path().to_owned());
+        let ids: Vec<String> = (0..300).map(|number| format!("b-{number}")).collect();
+        let plan = plan(&ids.iter().map(String::as_str).collect::<Vec<_>>());
+        let cut_off = folder.task(7);
+        cut_off.create().expect("a new folder");
+        fs::write(cut_off.result(), "{\"exit_code\":143}").expect("it can be written");
+        let overview = BatchOverview::of_files(&folder, &plan);
+        let (text, list) = (overview.text(), overview.table(|_| true));
+        let sum = "300 tasks: 0 done, 1 unfinished, 299 missing, ";
+        assert!(text.contains("\n7      b-7  unfinished  143") && text.contains(sum), "{text}");
+        assert_eq!((text.lines().count(), list.lines().count()), (6, 301), "{text}");
+    }
 }
