@@ -55,6 +55,11 @@ pub enum GitError {
     Folder { path: String, cause: io::Error },
     #[error("{path} is a link, which a worktree must not follow; replace it by a folder")]
     Link { path: String },
+    #[error(
+        "the repository {path} has no commit to begin at; make one, such as by \
+             `git commit --allow-empty -m Begin`"
+    )]
+    NoCommit { path: String },
     #[error("the git directory {path} does not belong to the working tree {place}")]
     Foreign { path: String, place: String },
 }

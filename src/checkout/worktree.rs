@@ -96,7 +96,8 @@ impl Worktree {
     /// only while the files are checked out, with the access of a command.
     ///
     /// # Errors
-    /// `cwd` is not in a repository, a link leads out of it, or git could not add the worktree.
+    /// `cwd` is not in a repository, the repository has no commit, a link leads out of it, or git
+    /// could not add the worktree.
     pub async fn open(
         name: &WorktreeName,
         cwd: &Path,
@@ -118,6 +119,10 @@ impl Worktree {
         let places = path.ancestors().take_while(|place| *place != root);
         if let Some(link) = places.filter(|place| place.is_symlink()).last() {
             return Err(GitError::Link { path: link.display().to_string() });
+        }
+        if !path.exists() {
+            // Nothing is created in a repository in which it would remain of no use.
+            find_base(&git, &root, name).await?;
         }
         let mut lock = lock(&path).await?;
         if path.join(".git").exists() {
@@ -186,6 +191,23 @@ async fn is_incomplete(git: &Git, root: &Path, path: &Path) -> Result<bool, GitE
     Ok(entry.is_some_and(|entry| entry.lines().any(|line| line == reason)))
 }
 
+/// Finds the branch of a worktree, and the reference to the commit that it begins at.
+async fn find_base(git: &Git, root: &Path, name: &WorktreeName) -> Result<AddedBranch, GitError> {
+    let branch = format!("{BRANCH_PREFIX}{}", name.0);
+    let is_new = !has_commit(git, root, &format!("refs/heads/{branch}")).await?;
+    let remote = "refs/remotes/origin/HEAD";
+    let base = if !is_new {
+        branch.clone()
+    } else if has_commit(git, root, remote).await? {
+        remote.to_owned()
+    } else if has_commit(git, root, "HEAD").await? {
+        "HEAD".to_owned()
+    } else {
+        return Err(GitError::NoCommit { path: root.display().to_string() });
+    };
+    Ok(AddedBranch { name: branch, is_new, base })
+}
+
 /// Adds a worktree without its files, on its branch if that exists, and otherwise on a new one.
 async fn add(
     git: &Git,
@@ -193,16 +215,7 @@ async fn add(
     path: &Path,
     name: &WorktreeName,
 ) -> Result<AddedBranch, GitError> {
-    let branch = format!("{BRANCH_PREFIX}{}", name.0);
-    let is_new = !has_commit(git, root, &format!("refs/heads/{branch}")).await?;
-    let remote = "refs/remotes/origin/HEAD";
-    let base = if !is_new {
-        branch.as_str()
-    } else if has_commit(git, root, remote).await? {
-        remote
-    } else {
-        "HEAD"
-    };
+    let AddedBranch { name: branch, is_new, base } = find_base(git, root, name).await?;
     // The first `--force` replaces a worktree whose folder was deleted, the second also a locked one.
     // As the first would accept a branch in use elsewhere, too, `fill` checks an existing branch out.
     let mut words = vec!["worktree", "add", "--quiet", "--no-checkout", "--force", "--force"];
@@ -213,7 +226,7 @@ async fn add(
         words.extend(["--detach", "--"]);
     }
     let mut words = within(root, &words);
-    words.extend([path.as_os_str(), OsStr::new(base)]);
+    words.extend([path.as_os_str(), OsStr::new(&base)]);
     git.run(GitStep::AddWorktree, &words).await?;
     let base = base.trim_start_matches("refs/remotes/").to_owned();
     Ok(AddedBranch { name: branch, is_new, base })
@@ -230,6 +243,7 @@ async fn has_commit(git: &Git, root: &Path, reference: &str) -> Result<bool, Git
             | GitError::NoResult(_)
             | GitError::Folder { .. }
             | GitError::Link { .. }
+            | GitError::NoCommit { .. }
             | GitError::Foreign { .. }),
         ) => Err(error),
     }

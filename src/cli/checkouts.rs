@@ -139,9 +139,10 @@ fn failure_kind(error: &GitError) -> UsageErrorKind {
             ..
         }
         | GitError::Link { .. }
+        | GitError::NoCommit { .. }
+        | GitError::NotFound
         | GitError::Foreign { .. } => UsageErrorKind::Usage,
         GitError::Failed { step: GitStep::Checkout, .. }
-        | GitError::NotFound
         | GitError::NoResult(_)
         | GitError::Folder { .. } => UsageErrorKind::Internal,
     }

@@ -297,6 +297,15 @@ fn a_run_works_in_a_worktree_of_its_own() {
                 ),
                 "1\n2",
             ),
+            (
+                &format!(
+                    "cd ../bare && git init -q && {run} -w a 2>&1 | grep -o 'no commit .*'; \
+                     echo ${{PIPESTATUS[0]}}; PATH=/gone $(command -v claude) -p go -w a 2>&1; \
+                     echo $?; ls -A"
+                ),
+                "no commit to begin at; make one, such as by `git commit --allow-empty -m Begin`\n2\n\
+                 outlast: --worktree: git was not found on PATH; install it\n2\n.git",
+            ),
         ],
     );
 }
