@@ -13,6 +13,7 @@ fn main() -> ExitCode {
     process::share_heap();
     process::reset_inherited_signals();
     process::break_closed_stdout();
+    process::keep_owner_rights();
     process::inherit_orphans();
     outlast::cli::main()
 }

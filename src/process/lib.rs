@@ -96,7 +96,7 @@ pub use memory::{out_of_memory_kills, usable_memory};
 pub use orphans::inherit_orphans;
 pub use own_process::{
     die_with_parent, end_with, exit_without_cleanup, forbid_dumps, hide_argument_texts,
-    limit_to_raise, share_heap,
+    keep_owner_rights, limit_to_raise, share_heap,
 };
 pub use panics::{Panic, catch_async_panic, catch_panic, last_panic, record_panics};
 pub use pipes::{

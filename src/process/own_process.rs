@@ -7,6 +7,7 @@ use std::{io, iter};
 
 use nix::errno::Errno;
 use nix::libc;
+use nix::sys::stat::{Mode, umask};
 
 use super::kernel_files::read_kernel_file;
 use super::stat;
@@ -36,6 +37,13 @@ pub fn limit_to_raise(error: &(dyn Error + 'static)) -> Option<&'static str> {
             None
         }
     })
+}
+
+/// Keeps the rights of the owner out of the umask: later runs could not use the files of this one.
+/// Commands inherit the umask. Must be called before the first thread starts.
+pub fn keep_owner_rights() {
+    let given = umask(Mode::S_IRWXG | Mode::S_IRWXO);
+    umask(given.difference(Mode::S_IRWXU));
 }
 
 /// Makes all threads allocate from one heap: separate heaps grow page by page, each with a system

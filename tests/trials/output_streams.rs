@@ -342,6 +342,8 @@ async fn result_and_heartbeat_files_are_complete_and_follow_the_umask() {
     let scenarios = [
         (Scenario::new().reply("Done."), 0, "022", 0o644),
         (Scenario::new().status(401), 77, "027", 0o640),
+        // The owner keeps its rights.
+        (Scenario::new().reply("Done."), 0, "777", 0o600),
     ];
     for (scenario, code, umask, expected) in scenarios {
         let server = serve(scenario);
