@@ -426,6 +426,15 @@ async fn sessions_of_other_programs_and_empty_ones_are_told_apart() {
 }
 
 #[tokio::test]
+async fn a_session_without_a_prompt_is_shown_if_there_is_no_other() {
+    let server = serve(Scenario::new().reply("Yes."));
+    let ended = RunBuilder::against(&server).args(["--session-id", ONE, "Is it?"]).run().await;
+    fs::write(file_of(&ended.config(), ONE), "").expect("it is ours");
+    assert_eq!(objects(&ended, &["--json"])[0]["session_id"], ONE);
+    assert!(shown(&ended, &["show"]).starts_with(&format!("session {ONE}\n")));
+}
+
+#[tokio::test]
 async fn control_characters_of_a_session_reach_no_terminal() {
     let evil = "\u{1b}]0;owned\u{7}<title>\u{1b}[2J\u{9b}1m\u{202e}good\revil";
     let scenario = Scenario::new()

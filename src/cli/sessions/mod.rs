@@ -129,10 +129,14 @@ impl SessionsContext {
     }
 
     /// Finds a session by its id, the beginning of its id, its name, or `latest`. That of a host is
-    /// found by its id only.
+    /// found by its id only. If no session has a prompt, `latest` is the last one in the list.
     pub(super) fn find(&self, name: &str) -> Result<SessionFile, UsageError> {
         self.check_readable()?;
         session_name::find(&self.place, name).or_else(|error| {
+            if name.trim() == "latest" {
+                let listed = list_sessions(&self.place, ListScope::Project);
+                return listed.into_iter().next().ok_or(error);
+            }
             let of_hosts = self.of_hosts.as_ref().filter(|_| Uuid::try_parse(name.trim()).is_ok());
             of_hosts.and_then(|place| session_name::find(place, name).ok()).ok_or(error)
         })
