@@ -4,6 +4,7 @@ use std::fs::{self, Metadata};
 use std::io;
 use std::path::Path;
 
+use nix::sys::statfs::{PROC_SUPER_MAGIC, SYSFS_MAGIC, statfs};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -68,8 +69,19 @@ pub(super) fn replace(
             .keep(&target.real)
             .map_err(|error| format!("cannot keep the former content of {path}: {error}"))?;
     }
-    replace_atomically(&target.real, content, existing, cancel)
-        .map_err(|error| format!("cannot write {path}: {error}").into())
+    replace_atomically(&target.real, content, existing, cancel).map_err(|error| {
+        let place = kernel_place(&target.real).map_or_else(String::new, |name| {
+            format!("; it is in {name}, which has values of the kernel in place of files")
+        });
+        format!("cannot write {path}: {error}{place}").into()
+    })
+}
+
+/// Returns the name of the file system of a path, if the kernel generates its files.
+fn kernel_place(path: &Path) -> Option<&'static str> {
+    let kind = path.ancestors().find_map(|place| statfs(place).ok())?.filesystem_type();
+    let kinds = [(PROC_SUPER_MAGIC, "procfs"), (SYSFS_MAGIC, "sysfs")];
+    kinds.into_iter().find(|(known, _)| *known == kind).map(|(_, name)| name)
 }
 
 /// The maximum number of lines of a difference in the structured result of a call.

@@ -148,6 +148,8 @@ async fn folders_and_devices_are_not_overwritten() {
     assert_fails_with(&edit(&bench, "folder", "x", "y").await, "a directory");
     bench.file("file", "");
     assert_fails_with(&write(&bench, "file/below", "x").await, "cannot write");
+    assert_fails_with(&write(&bench, "/proc/new", "x").await, "it is in procfs, which has values");
+    assert_fails_with(&write(&bench, "/sys/a/new", "x").await, "it is in sysfs, which has values");
 }
 
 #[tokio::test]
