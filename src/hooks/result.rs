@@ -164,7 +164,10 @@ pub(super) fn interpret_result(
     };
     let is_killed = matches!(hook.end, HookEnd::Killed { .. });
     match (code, parsed) {
-        (2, parsed) => Ok(block_decision(event, parsed.and_then(Result::ok), hook, redactor)),
+        // Where nothing can be objected to, it is the code of a failure, as of `make`.
+        (2, parsed) if event.objection() != ObjectionUse::Ignored || event.can_be_guarded() => {
+            Ok(block_decision(event, parsed.and_then(Result::ok), hook, redactor))
+        }
         (_, Some(Ok(output))) if !is_killed || output.forbids() => Ok(output),
         (0, Some(Err(why))) => failure(HookFailureKind::InvalidOutput, &why.to_string()),
         (0, None) if has_misplaced_json(event, out) => {
@@ -319,7 +322,13 @@ mod tests {
     #[test]
     fn hook_exit_code_two_blocks_with_stderr_as_the_reason() {
         for event in HookEvent::ALL {
-            let objection = output(event, 2, "", "not on a Friday\n").objection;
+            let hook = exited(2, "", "not on a Friday\n");
+            if event.objection() == ObjectionUse::Ignored && !event.can_be_guarded() {
+                let failure = interpret(event, &hook).expect_err("nothing can be objected to");
+                assert_eq!(failure.detail, "exit code 2: not on a Friday", "{event:?}");
+                continue;
+            }
+            let objection = interpret(event, &hook).unwrap().objection;
             let counts = event.objection() != ObjectionUse::Ignored;
             assert_eq!(objection.as_deref(), counts.then_some("not on a Friday"), "{event:?}");
         }
