@@ -246,7 +246,7 @@ fn read_line(
     let line = line.trim().trim_end_matches(',');
     // A limit of `NaN` must not become no limit.
     let value = match serde_json::from_str(&json::to_strict(line)) {
-        Ok(value) => without_nulls(value),
+        Ok(value) => json::without_nulls(value),
         Err(_) if !line.starts_with('{') => {
             mistakes.push(SHAPE.to_owned());
             return None;
@@ -278,13 +278,6 @@ fn read_line(
     let limits = fields.object("limits", "limits.", |fields| Some(read_limits(fields)));
     let limits = limits.unwrap_or_default();
     Some(TaskLine { line: number, id, prompt: prompt?, cwd, git, flags, limits })
-}
-
-/// Removes members that are null: generators write these for values that are not set.
-fn without_nulls(value: Value) -> Value {
-    let Value::Object(map) = value else { return value };
-    let set = map.into_iter().filter(|(_, value)| !value.is_null());
-    set.map(|(key, value)| (key, without_nulls(value))).collect()
 }
 
 fn read_prompt(fields: &mut TaskFields<'_>, base: &Path) -> Option<String> {

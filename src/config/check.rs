@@ -298,6 +298,8 @@ impl MistakeSearch<'_> {
             } else if !is_known {
                 let value = serde_json::from_str(self.text_of(child)).unwrap_or_default();
                 self.unknown.push(UnknownKey { index: child, path: key, value });
+            } else if self.text_of(child).replace(char::is_whitespace, "") == "[]" {
+                // An empty object of a program that cannot tell the two apart.
             } else if let Err(error) = serde_json::from_str::<Map<_, Value>>(self.text_of(child)) {
                 let why = format_mistake(&without_position(&error), &key, &key, false);
                 self.add(child, self.places.value(child), why);
@@ -368,7 +370,7 @@ impl MistakeSearch<'_> {
         }
         let end = before.len() + value.len();
         let alone = before + value + &after;
-        let error = setting.from_json(&alone).err()?;
+        let error = setting.read_complete(&alone).err()?;
         let why = without_position(&error);
         // Errors after the value are about its emptied parents.
         let beside = spans::offset(&alone, error.line(), error.column()) >= end;
@@ -441,9 +443,9 @@ impl MistakeSearch<'_> {
     fn events(&mut self, hooks: &mut Value) {
         let Some(events) = hooks.as_object_mut() else { return };
         events.retain(|event, _| {
-            let known = HookEvent::ALL.into_iter().map(HookEvent::name);
-            let near = known.clone().find(|known| is_mistyped(event, known));
-            let is_known = known.clone().any(|known| known == event) || is_foreign_event(event);
+            let near = HookEvent::ALL.into_iter().map(HookEvent::name);
+            let near = near.into_iter().find(|known| is_mistyped(event, known));
+            let is_known = HookEvent::from_name(event).is_some() || is_foreign_event(event);
             // An event that was commented out is reported like any other unknown event.
             let is_meant = !is_known && !is_comment_name(event);
             let Some(meant) = near.filter(|_| is_meant) else { return true };

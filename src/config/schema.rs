@@ -152,6 +152,12 @@ mod tests {
         }
     }
 
+    /// True if a program writes a value like this for what is not set: a file may have it, and an
+    /// editor that uses the schema does not offer it.
+    fn is_unset_in_part(value: &str) -> bool {
+        matches!(value, "[]" | "{}") || value.contains("null")
+    }
+
     /// Returns whether a file with this value is read, and whether the schema allows it.
     fn compared(schema: &Validator, setting: &Setting, value: &str) -> (bool, bool) {
         let value: Value = serde_json::from_str(value).expect("the tables hold JSON");
@@ -172,7 +178,8 @@ mod tests {
             let values = values.filter(|value| !is_judged_elsewhere(setting, value));
             for value in values.chain(names.iter().map(String::as_str)) {
                 let (is_read, is_allowed) = compared(&schema, setting, value);
-                assert_eq!(is_allowed, is_read, "{setting:?}: {value}");
+                let fits = is_allowed == is_read || (is_read && is_unset_in_part(value));
+                assert!(fits, "{setting:?}: {value}: read: {is_read}, allowed: {is_allowed}");
                 taken += usize::from(is_read && value != "null");
             }
             for texts in TEXTS {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use clap::builder::PossibleValue;
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::kinds::{FlagForm, SettingValue};
 use super::values::InvalidValue;
@@ -288,16 +288,39 @@ impl Setting {
     }
 
     /// Reads JSON, and returns it in its one canonical form. A text is also a list of one. One of
-    /// some names may have any spelling of its flag, and may be `true` if it is the only one.
+    /// some names may have any spelling of its flag, and may be `true` if it is the only one. Nulls
+    /// in it count as not written, and an empty list is also an empty object: some programs cannot
+    /// tell the two apart.
     ///
     /// # Errors
     /// The setting does not accept the value.
     pub fn from_json(&self, text: &str) -> Result<Value, serde_json::Error> {
+        self.read_complete(text).or_else(|error| {
+            let reduced = serde_json::from_str(text).ok().and_then(|it| self.reduced(it));
+            reduced.ok_or(error)
+        })
+    }
+
+    /// As [`Self::from_json`], but nulls and empty values of the other kind are mistakes.
+    pub(super) fn read_complete(&self, text: &str) -> Result<Value, serde_json::Error> {
         let whole = || json::whole(&serde_json::from_str(text).ok()?);
         (self.from_json)(text).or_else(|error| {
             let of_whole = whole().and_then(|number| (self.from_json)(&number.to_string()).ok());
             of_whole.or_else(|| self.scalar_as_json(&serde_json::from_str(text).ok()?)).ok_or(error)
         })
+    }
+
+    /// Reads a value without its nulls, or an empty one of the other kind.
+    fn reduced(&self, written: Value) -> Option<Value> {
+        let reduced = json::without_nulls(written);
+        let other = if reduced.as_array().is_some_and(Vec::is_empty) {
+            json!({})
+        } else if reduced.as_object().is_some_and(Map::is_empty) {
+            json!([])
+        } else {
+            return (self.from_json)(&reduced.to_string()).ok();
+        };
+        [reduced, other].iter().find_map(|value| (self.from_json)(&value.to_string()).ok())
     }
 
     /// Reads a text for a list, a name in another spelling, or `true` for the only name.

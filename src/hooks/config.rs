@@ -177,16 +177,27 @@ pub(super) fn read_timeout(
     }
 }
 
-/// Returns the events of a `hooks` object.
-pub(super) fn events_of(hooks: &Value) -> Result<&Map<String, Value>, BadHook> {
+/// Returns the events of a `hooks` object. An empty list has none, either.
+pub(super) fn events_of(hooks: &Value) -> Result<impl Iterator<Item = (&String, &Value)>, BadHook> {
     let why = "must be an object with event names as keys";
-    hooks.as_object().ok_or_else(|| bad_hook("hooks", why))
+    let events = hooks.as_object();
+    if events.is_none() && !hooks.as_array().is_some_and(Vec::is_empty) {
+        return Err(bad_hook("hooks", why));
+    }
+    Ok(events.into_iter().flatten())
 }
 
-/// Returns the groups of an event, which may be null.
+/// Returns the groups of an event, which may be null, or one group without a list.
 pub(super) fn groups_of<'a>(groups: &'a Value, place: &str) -> Result<&'a [Value], BadHook> {
-    let list = if groups.is_null() { Some(&[][..]) } else { groups.as_array().map(Vec::as_slice) };
-    list.ok_or_else(|| bad_hook(place, "must be a list"))
+    match groups {
+        Value::Null => Ok(&[]),
+        Value::Array(list) => Ok(list),
+        Value::Object(members) if members.is_empty() => Ok(&[]),
+        Value::Object(_) => Ok(std::slice::from_ref(groups)),
+        Value::Bool(_) | Value::Number(_) | Value::String(_) => {
+            Err(bad_hook(place, "must be a list"))
+        }
+    }
 }
 
 pub(super) fn read_matcher(matcher: Option<&str>, group: &str) -> Result<HookMatcher, BadHook> {
@@ -277,6 +288,7 @@ impl HookSettings {
         let hooks = match hooks {
             Some(hooks) => hooks,
             None if group.get("command").is_some() => vec![group.clone()],
+            None if group.get("hooks").is_some_and(Value::is_null) => Vec::new(),
             None => {
                 let why = "has no \"hooks\"; write {\"matcher\": \"Bash\", \"hooks\": [{\"type\": \
                            \"command\", \"command\": ...}]}";
@@ -558,14 +570,15 @@ fn entries(list: &[Value]) -> impl Iterator<Item = (usize, &Value)> {
     list.iter().enumerate().filter(|(_, entry)| !is_comment_entry(entry))
 }
 
-/// Returns true if an entry of a list is a comment: a commented text, or an object of comments.
+/// Returns true if an entry of a list is none: a commented text, an object of comments, or null.
 fn is_comment_entry(entry: &Value) -> bool {
     match entry {
         Value::String(text) => is_comment(text),
         Value::Object(members) => {
             !members.is_empty() && members.keys().all(|name| is_comment_name(name))
         }
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => false,
+        Value::Null => true,
+        Value::Bool(_) | Value::Number(_) | Value::Array(_) => false,
     }
 }
 

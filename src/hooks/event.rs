@@ -98,8 +98,11 @@ impl HookEvent {
         self.info().name
     }
 
+    /// Finds an event by its name in any case: `preToolUse` and `pre_tool_use` are `PreToolUse`, and
+    /// `_PreToolUse` is a comment.
     pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|event| event.name() == name)
+        let plain: String = name.split(['_', '-']).take_while(|part| !part.is_empty()).collect();
+        Self::ALL.into_iter().find(|event| event.name().eq_ignore_ascii_case(&plain))
     }
 
     fn has(self, property: HookProperty) -> bool {

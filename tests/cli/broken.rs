@@ -45,7 +45,7 @@ const MANY: &str = r#"{
   "permissions": {
     "allow": ["Read", "Bash(ls"],
     "deny": ["WebFetch", 7, "Read(!x)"],
-    "ask": {}
+    "ask": {"x": 1}
   },
   "prices": {"m": {"input": 1}, "n": {"input": "x", "output": 2}, "o": {"input": -1, "output": 1}},
   "env": {"A": "a", "B": 2, "C": {"hush": "hush"}},

@@ -535,6 +535,10 @@ fn null_means_that_a_file_says_nothing_of_a_list_an_object_or_a_group() {
         r#"{"permissions": {"allow": null, "ask": null, "deny": null}}"#,
         r#"{"permissions": null, "sandbox": null}"#,
         r#"{"sandbox": {"network": null, "filesystem": null}}"#,
+        // Some programs write an empty object as a list, or what is not set as null.
+        r#"{"permissions": [ ], "env": [], "hooks": [], "sandbox": {"network": []}}"#,
+        r#"{"permissions": {"allow": {}, "deny": [null]}, "env": {"B": null}}"#,
+        r#"{"hooks": {"PreToolUse": {}, "Stop": [null], "PreCompact": [{"hooks": null}]}}"#,
     ] {
         let settings = resolve(&["hi", "--settings", over], &[], file).unwrap();
         assert_eq!(format!("{:?}", settings.config), format!("{kept:?}"), "{over}");

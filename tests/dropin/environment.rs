@@ -49,7 +49,7 @@ fn an_unknown_value_in_them_leaves_the_rest_in_force() {
         (json!({ "permissions": { "defaultMode": "delegate" } }), "permissions.defaultMode", 0),
         (json!({ "effortLevel": "later" }), "effortLevel", 0),
         (json!({ "cleanupPeriodDays": -1 }), "cleanupPeriodDays", 0),
-        (json!({ "env": { "A": null, "B": "b" } }), "env.A", 0),
+        (json!({ "env": { "A": [7], "B": "b" } }), "env.A", 0),
         (json!({ "permissions": { "allow": [7, "Read"] } }), "permissions.allow", 0),
         (json!({ "hooks": { "Stop": [{ "hooks": [{ "type": "later" }] }] } }), "hooks.Stop", 2),
         (json!({ "hooks": { "PostToolUse": [{ "hooks": [7] }] } }), "hooks.PostToolUse", 0),

@@ -79,8 +79,8 @@ fn an_invalid_callback_is_an_error_with_its_place() {
         json!({ "Stop": [group] })
     };
     let rows = [
-        (json!([]), "hooks: must be an object"),
-        (json!({ "Stop": {} }), "hooks.Stop: must be a list"),
+        (json!(["x"]), "hooks: must be an object"),
+        (json!({ "Stop": "x" }), "hooks.Stop: must be a list"),
         (json!({ "Stop": [{}] }), "hooks.Stop[0]: missing field `hookCallbackIds`"),
         (group("hookCallbackIds", json!([7])), "hooks.Stop[0]: "),
         (group("matcher", json!("a(")), "hooks.Stop[0].matcher: "),

@@ -19,6 +19,23 @@ fn one(event: &str, entry: &Value) -> Value {
     json!({ event: [{ "hooks": [entry] }] })
 }
 
+#[test]
+fn names_of_events_in_another_case_and_a_group_without_a_list_are_read() {
+    for name in ["preToolUse", "pre_tool_use", "PRE-TOOL-USE"] {
+        let group = json!({ "matcher": "Bash", "hooks": [null, script("x")] });
+        let handlers = read(&json!({ name: group })).handlers;
+        let [HookHandler { event, place, .. }] = &handlers[..] else { panic!("{handlers:?}") };
+        assert_eq!(
+            (*event, place.as_str()),
+            (HookEvent::PreToolUse, &*format!("hooks.{name}[0].hooks[1]"))
+        );
+    }
+    for none in [json!([]), json!({ "Stop": {} }), json!({ "Stop": [null, { "hooks": null }] })] {
+        let settings = read(&none);
+        assert!(settings.handlers.is_empty() && settings.skipped.is_empty(), "{none}");
+    }
+}
+
 /// The keys that make a hook a guard, with their values.
 fn guards() -> [(&'static str, Value); 2] {
     [("failClosed", json!(true)), ("onFailure", json!("block"))]
@@ -173,8 +190,8 @@ fn a_timeout_that_is_meant_as_milliseconds_is_named() {
 #[test]
 fn mistakes_in_hooks_are_reported_with_file_and_line() {
     let rows = [
-        (json!([]), "hooks: must be an object"),
-        (json!({ "Stop": {} }), "hooks.Stop: must be a list"),
+        (json!(["x"]), "hooks: must be an object"),
+        (json!({ "Stop": "x" }), "hooks.Stop: must be a list"),
         (json!({ "Stop": [{}] }), "hooks.Stop[0]: has no \"hooks\"; write {\"matcher\": "),
         (json!({ "Stop": [{ "hooks": [{}] }] }), "hooks.Stop[0].hooks[0]: has no command"),
         (

@@ -599,7 +599,7 @@ async fn a_configuration_that_is_none_is_a_mistake_with_its_place() {
     let server = serve(Scenario::new().reply("Done."));
     for (given, wanted) in [
         ("{\"mcpServers\":\n [}", "--mcp-config:2:3: not valid JSON"),
-        ("{\"mcpServers\": []}", "--mcp-config:1:16: \"mcpServers\" takes"),
+        ("{\"mcpServers\": [1]}", "--mcp-config:1:16: \"mcpServers\" takes"),
         ("no/such/file.json", "no/such/file.json: cannot be read"),
     ] {
         let ended = RunBuilder::against(&server).args(["go", "--mcp-config", given]).run().await;

@@ -85,7 +85,7 @@ async fn a_required_hook_that_cannot_run_prevents_the_run() {
     http["failClosed"] = json!(true);
     for (settings, words) in [
         (hooks("PreToolUs", &script("exit 2")), r#"did you mean \"PreToolUse\"?"#),
-        (hooks("pretooluse", &script("exit 2")), r#"did you mean \"PreToolUse\"?"#),
+        (hooks("pretoolus", &script("exit 2")), r#"did you mean \"PreToolUse\"?"#),
         (hooks("PreToolUse", &http), "failClosed"),
     ] {
         let server = serve(Scenario::new().reply("Done."));

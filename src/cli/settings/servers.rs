@@ -217,7 +217,10 @@ pub(super) fn parse(
     if let Some(list) = list {
         return Ok(Some(named(name, &places, list, author)));
     }
-    if members.contains_key("mcpServers") {
+    if let Some(list) = members.get("mcpServers") {
+        if list.is_null() || list.as_array().is_some_and(Vec::is_empty) {
+            return Ok(Some(Vec::new()));
+        }
         return Err(wrong(
             places.nearest(["mcpServers"]),
             "\"mcpServers\" takes an object of servers; correct it",

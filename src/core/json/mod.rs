@@ -14,7 +14,7 @@ pub use comment::{is_comment, is_comment_name, uncommented_name};
 pub use lines::{escape_line_ends, to_line};
 pub use reader::{
     EXACT_MAX, decode, escape_invalid_bytes, read, read_exact, read_str, to_strict, whole,
-    whole_number,
+    whole_number, without_nulls,
 };
 pub use repair::{NESTING_MAX, STACK_BYTES, value_end};
 pub use schema_references::{

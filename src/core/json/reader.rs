@@ -72,6 +72,20 @@ pub fn whole(value: &Value) -> Option<u64> {
     whole_number(value.as_number()?)?.as_u64()
 }
 
+/// Removes members and items that are null: programs write these where nothing is set.
+pub fn without_nulls(value: Value) -> Value {
+    match value {
+        Value::Object(members) => {
+            let set = members.into_iter().filter(|(_, value)| !value.is_null());
+            set.map(|(key, value)| (key, without_nulls(value))).collect()
+        }
+        Value::Array(items) => {
+            items.into_iter().filter(|item| !item.is_null()).map(without_nulls).collect()
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value,
+    }
+}
+
 /// Rewrites the lenient JSON of users for strict parsers. Text that cannot be repaired is returned
 /// unchanged, so that parse errors name the right position.
 pub fn to_strict(text: &str) -> Cow<'_, str> {
