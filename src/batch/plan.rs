@@ -267,7 +267,7 @@ mod tests {
             flags: Vec::new(),
             max_budget: None,
             engine: Vec::new(),
-            tasks: read_tasks("t", tasks, "/work".as_ref()).expect("good tasks"),
+            tasks: read_tasks("t", tasks, ("/work".as_ref(), None)).expect("good tasks"),
         }
     }
 

@@ -18,6 +18,7 @@ use crate::config::without_position;
 use crate::json;
 use crate::process::file_reads;
 use crate::recovery::Money;
+use crate::text::in_home;
 
 const TASK_KEYS: [&str; 7] = ["id", "prompt", "prompt_file", "cwd", "git", "flags", "limits"];
 const GIT_KEYS: [&str; 2] = ["repository", "ref"];
@@ -150,15 +151,16 @@ impl fmt::Display for TaskFileError {
 impl std::error::Error for TaskFileError {}
 
 /// Parses the tasks in a text. `name` is the file name for messages; relative paths are relative to
-/// `base`.
+/// `base`, and a `~` at the start of a path is `home`.
 ///
 /// # Errors
 /// All mistakes in the text, in the order of the lines.
 pub fn read_tasks(
     name: &str,
     text: &str,
-    base: &Path,
+    (base, home): (&Path, Option<&Path>),
 ) -> Result<Vec<TaskLine>, Vec<TaskFileError>> {
+    let absolute = |path: String| base.join(in_home(&path, home).unwrap_or_else(|| path.into()));
     let text = without_comments(text.strip_prefix('\u{feff}').unwrap_or(text));
     let (mut tasks, mut errors) = (Vec::new(), Vec::new());
     let mut ids: HashMap<String, usize> = HashMap::new();
@@ -172,7 +174,7 @@ pub fn read_tasks(
     })?;
     for (number, line) in values {
         let mut mistakes = Vec::new();
-        if let Some(task) = read_line(line, number, base, &mut mistakes) {
+        if let Some(task) = read_line(line, number, &absolute, &mut mistakes) {
             if let Some(id) = &task.id
                 && let Some(first) = ids.insert(id.clone(), number)
             {
@@ -240,7 +242,7 @@ fn values(text: &str) -> Result<Vec<(usize, &str)>, (usize, String)> {
 fn read_line(
     line: &str,
     number: usize,
-    base: &Path,
+    absolute: &impl Fn(String) -> PathBuf,
     mistakes: &mut Vec<String>,
 ) -> Option<TaskLine> {
     let line = line.trim().trim_end_matches(',');
@@ -268,10 +270,10 @@ fn read_line(
     let mut fields = TaskFields { prefix: "", map, mistakes };
     fields.check_keys(&TASK_KEYS);
     let id = fields.name("id").filter(|id| fields.check_id(id));
-    let prompt = read_prompt(&mut fields, base);
-    let cwd = fields.text("cwd").map(|path| base.join(path));
+    let prompt = read_prompt(&mut fields, absolute);
+    let cwd = fields.text("cwd").map(absolute);
     let flags = fields.texts("flags");
-    let git = fields.object("git", "git.", |fields| read_git(fields, base));
+    let git = fields.object("git", "git.", |fields| read_git(fields, absolute));
     if cwd.is_some() && git.is_some() {
         fields.report("cwd and git exclude each other; a git checkout has a folder of its own");
     }
@@ -280,7 +282,10 @@ fn read_line(
     Some(TaskLine { line: number, id, prompt: prompt?, cwd, git, flags, limits })
 }
 
-fn read_prompt(fields: &mut TaskFields<'_>, base: &Path) -> Option<String> {
+fn read_prompt(
+    fields: &mut TaskFields<'_>,
+    absolute: &impl Fn(String) -> PathBuf,
+) -> Option<String> {
     let (given, file) = (fields.text("prompt"), fields.text("prompt_file"));
     let prompt = match (fields.map.contains_key("prompt"), fields.map.contains_key("prompt_file")) {
         (true, true) => {
@@ -293,7 +298,7 @@ fn read_prompt(fields: &mut TaskFields<'_>, base: &Path) -> Option<String> {
         }
         (true, false) => given?,
         (false, true) => {
-            let path = base.join(file?);
+            let path = absolute(file?);
             let read = file_reads::read_bounded(&path, PROMPT_MAX);
             match read.and_then(|bytes| String::from_utf8(bytes).map_err(io::Error::other)) {
                 Ok(text) => text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text),
@@ -314,7 +319,10 @@ fn read_prompt(fields: &mut TaskFields<'_>, base: &Path) -> Option<String> {
     None
 }
 
-fn read_git(fields: &mut TaskFields<'_>, base: &Path) -> Option<GitSource> {
+fn read_git(
+    fields: &mut TaskFields<'_>,
+    absolute: &impl Fn(String) -> PathBuf,
+) -> Option<GitSource> {
     fields.check_keys(&GIT_KEYS);
     if !fields.map.contains_key("repository") {
         fields.report("repository is missing");
@@ -331,7 +339,7 @@ fn read_git(fields: &mut TaskFields<'_>, base: &Path) -> Option<GitSource> {
         // HOST:PATH, as for ssh.
         || repository.split('/').next().is_some_and(|first| first.contains(':'));
     let repository =
-        if is_remote { repository } else { base.join(repository).display().to_string() };
+        if is_remote { repository } else { absolute(repository).display().to_string() };
     Some(GitSource { repository, reference })
 }
 

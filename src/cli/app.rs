@@ -139,7 +139,7 @@ fn run_guarded(
 ) -> Option<u8> {
     let error = match catch_panic(|| dispatch(raw, signals, last)) {
         Ok(Ok(code)) => return Some(code),
-        Ok(Err(error)) => error,
+        Ok(Err(error)) => error.with_kept_tilde(env::args_os()),
         Err(_) => run::panic_error(),
     };
     let code = error.verdict().exit_code();

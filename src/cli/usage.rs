@@ -1,5 +1,6 @@
 //! Usage errors: errors that stop a run before it begins.
 
+use std::ffi::OsString;
 use std::{fmt, io};
 
 use nix::errno::Errno;
@@ -72,6 +73,22 @@ impl UsageError {
     /// Puts the name of the place that the mistake is in before the message.
     pub(super) fn with_place(self, place: &str) -> Self {
         Self { message: words_joined(&format!("{place}: {}", self.message)), ..self }
+    }
+
+    /// Adds that a shell leaves the `~` of a path in these words of the command line as it is, if
+    /// the mistake is about that path.
+    #[must_use]
+    pub(super) fn with_kept_tilde(self, words: impl Iterator<Item = OsString>) -> Self {
+        let path_of = |word: OsString| {
+            let word = word.into_string().ok()?;
+            let value = word.split_once('=').map_or(&*word, |(_flag, value)| value);
+            value.starts_with("~/").then(|| value.to_owned())
+        };
+        let mut paths = words.filter_map(path_of);
+        let Some(path) = paths.find(|path| self.message.contains(path)) else { return self };
+        let (message, below) = (self.message, &path[1..]);
+        let why = "a shell leaves a ~ in quotes and after --flag= as it is";
+        Self { message: format!("{message}; {why}: write $HOME{below}"), ..self }
     }
 
     /// The system has no room for another thread: a limit of processes counts threads too.

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
 use strsim::osa_distance;
 
 use super::oauth::{OAuthSettings, is_metadata_address};
+use crate::text::in_home;
 use crate::types::ToolPolicy;
 
 /// The longest server name, in characters: it is part of every name of its tools.
@@ -231,10 +233,10 @@ impl ServerConfig {
             // The host identifies the server by the key of the entry, not by its "name".
             (Some("sdk"), _) => ServerAddress::Host,
             (None | Some("stdio"), false) => ServerAddress::Program {
-                command: reader.non_blank("command")?.ok_or(ServerConfigError::NoCommand)?,
+                command: reader.path("command")?.ok_or(ServerConfigError::NoCommand)?,
                 arguments: reader.texts("args")?,
                 variables: reader.pairs("env")?,
-                cwd: reader.non_blank("cwd")?,
+                cwd: reader.path("cwd")?,
             },
             (None | Some("stdio"), true) => return Err(ServerConfigError::NotHttp),
             (Some("ws"), _) => return Err(ServerConfigError::WebSocket),
@@ -376,6 +378,14 @@ impl<'a> ConfigReader<'a> {
 
     fn non_blank(&mut self, key: &'static str) -> Result<Option<String>, ServerConfigError> {
         Ok(self.text(key)?.filter(|text| !text.trim().is_empty()))
+    }
+
+    /// Reads a path. A `~` at its start is the home folder.
+    fn path(&mut self, key: &'static str) -> Result<Option<String>, ServerConfigError> {
+        let text = self.non_blank(key)?;
+        let home = (self.lookup)("HOME").map(PathBuf::from);
+        let at_home = text.as_deref().and_then(|text| in_home(text, home.as_deref()));
+        Ok(at_home.and_then(|path| path.into_os_string().into_string().ok()).or(text))
     }
 
     /// Reads a command for the shell, which expands variables by itself.

@@ -27,15 +27,23 @@ fn a_task_has_defaults_and_relative_paths_begin_at_its_file() {
                 {\"prompt\": \"Three.\", \"git\": {\"repository\": \"https://a.example/r\"}}\n";
     let unset = "{\"prompt\":\"Four.\",\"id\":null,\"cwd\":null,\"git\":null,\"prompt_file\":null,\
                  \"flags\":null,\"limits\":{\"max_turns\":null}}\n";
-    let tasks = read_tasks("t.jsonl", unset, base.path()).expect("what is null is not set");
+    let tasks = read_tasks("t.jsonl", unset, (base.path(), None)).expect("what is null is not set");
     assert_eq!((tasks[0].prompt.as_str(), &tasks[0].limits), ("Four.", &TaskLimits::default()));
-    let tasks = read_tasks("t.jsonl", text, base.path()).expect("good tasks");
+    let tasks = read_tasks("t.jsonl", text, (base.path(), None)).expect("good tasks");
     assert_eq!(tasks.iter().map(|task| task.line).collect::<Vec<_>>(), [1, 3, 4]);
     assert_eq!(tasks[1].prompt, "From a file.\n");
     assert_eq!(tasks[1].cwd.as_deref(), Some(base.path().join("w").as_path()));
     assert_eq!(tasks[1].limits.max_turns, Some(3));
     assert_eq!(tasks[1].limits.max_duration.as_deref(), Some("5m"));
     assert_eq!(tasks[2].git.as_ref().map(|git| git.reference.clone()), Some(None));
+    let at_home = "{\"prompt_file\": \"~/p.md\", \"cwd\": \"~/w\"}\n\
+                   {\"prompt\": \"Five.\", \"git\": {\"repository\": \"~/r\"}}\n";
+    let folders = (Path::new("/tasks"), Some(base.path()));
+    let tasks = read_tasks("t.jsonl", at_home, folders).expect("good tasks");
+    assert_eq!(tasks[0].prompt, "From a file.\n");
+    assert_eq!(tasks[0].cwd.as_deref(), Some(base.path().join("w").as_path()));
+    let cloned = tasks[1].git.as_ref().map(|git| git.repository.as_str());
+    assert_eq!(cloned, base.path().join("r").to_str());
 }
 
 #[test]
@@ -103,20 +111,20 @@ fn every_mistake_names_file_line_and_remedy() {
         ),
         ("{\"prompt\":\"x\",\"limits\":{\"max_duration\":\"5 x\"}}", "is not a duration; write it"),
     ] {
-        let errors = read_tasks("t.jsonl", line, Path::new("/base")).expect_err(line);
+        let errors = read_tasks("t.jsonl", line, (Path::new("/base"), None)).expect_err(line);
         let first = errors.first().expect("a mistake").to_string();
         assert!(first.starts_with("t.jsonl:1: ") && first.contains(said), "{line}: {first}");
     }
     let twice = "{\"id\":\"a\",\"prompt\":\"x\"}\n{\"id\":\"a\",\"prompt\":\"y\"}\n";
-    let errors = read_tasks("t", twice, Path::new("/")).expect_err("the same id");
+    let errors = read_tasks("t", twice, (Path::new("/"), None)).expect_err("the same id");
     assert_eq!(errors[0].to_string(), "t:2: line 1 has the id \"a\", too; ids are unique");
 }
 
 #[test]
 fn tasks_may_be_printed_by_other_programs() {
     let read = |text: &str| {
-        let tasks =
-            read_tasks("t.json", text, Path::new("/")).unwrap_or_else(|why| panic!("{why:?}"));
+        let tasks = read_tasks("t.json", text, (Path::new("/"), None))
+            .unwrap_or_else(|why| panic!("{why:?}"));
         let task = |task: outlast::batch::TaskLine| (task.line, task.id.unwrap_or_default());
         tasks.into_iter().map(task).collect::<Vec<_>>()
     };
@@ -130,15 +138,15 @@ fn tasks_may_be_printed_by_other_programs() {
     assert_eq!(read(pair).len(), 2);
     assert_eq!(read(&format!("\u{feff}{pair}")).len(), 2);
     let mistaken = list.replace("\"b\"", "\"\"");
-    let errors = read_tasks("t.json", &mistaken, Path::new("/")).expect_err("an empty id");
+    let errors = read_tasks("t.json", &mistaken, (Path::new("/"), None)).expect_err("an empty id");
     assert!(errors[0].to_string().starts_with("t.json:6: id must have"), "{errors:?}");
     let timed = "{\"prompt\":\"x\",\"limits\":{\"max_duration\":90}}";
-    let tasks = read_tasks("t.json", timed, Path::new("/")).expect("seconds");
+    let tasks = read_tasks("t.json", timed, (Path::new("/"), None)).expect("seconds");
     assert_eq!(tasks[0].limits.max_duration.as_deref(), Some("90"));
     let limits = r#""limits":{"max_turns":"2","max_budget_usd":"0.5"},"flags":["--max-retries",3]"#;
     for limits in [r#""limits":{"max_turns":2.0}"#, limits] {
         let text = format!("{{\"prompt\":\"x\",{limits}}}");
-        let tasks = read_tasks("t.json", &text, Path::new("/")).expect("numbers");
+        let tasks = read_tasks("t.json", &text, (Path::new("/"), None)).expect("numbers");
         assert_eq!(tasks[0].limits.max_turns, Some(2));
         let is_whole = limits.contains("2.0");
         assert_eq!(tasks[0].limits.max_budget, Money::from_dollars(0.5).filter(|_| !is_whole));
@@ -149,8 +157,8 @@ fn tasks_may_be_printed_by_other_programs() {
 #[test]
 fn comments_and_commas_between_tasks_are_left_out_and_lines_keep_their_numbers() {
     let lines = |text: &str| {
-        let tasks =
-            read_tasks("t.json", text, Path::new("/")).unwrap_or_else(|why| panic!("{why:?}"));
+        let tasks = read_tasks("t.json", text, (Path::new("/"), None))
+            .unwrap_or_else(|why| panic!("{why:?}"));
         tasks.into_iter().map(|task| task.line).collect::<Vec<_>>()
     };
     let one = r#"{"prompt":"x # y"}"#;
@@ -159,7 +167,7 @@ fn comments_and_commas_between_tasks_are_left_out_and_lines_keep_their_numbers()
     assert_eq!(lines(&format!("[\n{one},\n# {one},\n{one},\n]\n")), [2, 4]);
     assert_eq!(lines(&format!("{one}{one}")), [1, 1]);
     let errors = |text: &str| {
-        let errors = read_tasks("t", text, Path::new("/")).expect_err(text);
+        let errors = read_tasks("t", text, (Path::new("/"), None)).expect_err(text);
         errors.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     // The one mistake, at its own place.

@@ -279,6 +279,8 @@ fn mistakes_in_files_and_folders() {
         (&["--ca-file", "gone.pem", "hi"], &["gone.pem", "correct --ca-file"]),
         (&["--heartbeat-file", "gone/h", "hi"], &["--heartbeat-file gone/h", "folder"]),
         (&["--settings", "gone.json", "hi"], &["gone.json", "cannot be read"]),
+        (&["--add-dir=~/gone", "~/gone is"], &["--add-dir ~/gone: ", ": write $HOME/gone"]),
+        (&["-C", "~/gone", "hi"], &["-C ~/gone: ", "as it is: write $HOME/gone"]),
     ];
     for (args, parts) in cases {
         refuses(args, parts);

@@ -207,7 +207,7 @@ mod tests {
             flags: Vec::new(),
             max_budget: None,
             engine: Vec::new(),
-            tasks: read_tasks("tasks", &tasks, root.path()).expect("good tasks"),
+            tasks: read_tasks("tasks", &tasks, (root.path(), None)).expect("good tasks"),
         });
         let (plan, folder) = (plan.expect("a plan"), BatchFolder::new(root.path().join("batch")));
         fs::create_dir_all(folder.task(0).work()).expect("a new folder");
@@ -240,7 +240,7 @@ mod tests {
             flags: vec!["--trust-project".to_owned()],
             max_budget: None,
             engine: Vec::new(),
-            tasks: read_tasks("tasks", tasks, root.path()).expect("good tasks"),
+            tasks: read_tasks("tasks", tasks, (root.path(), None)).expect("good tasks"),
         });
         let plan = plan.expect("a plan");
         let variables = [("HOME", good.as_os_str()), ("ANTHROPIC_API_KEY", "a-key".as_ref())];

@@ -17,6 +17,7 @@ use crate::cli::stdin::{self, Pieces};
 use crate::cli::timestamps::{format_duration, format_elapsed};
 use crate::cli::usage::UsageError;
 use crate::config::Config;
+use crate::config::environment;
 use crate::config::kinds::Span;
 use crate::json;
 use crate::process::file_reads::{self, OpenedInput};
@@ -117,7 +118,11 @@ impl TaskSource {
         let base = base.unwrap_or(Path::new("/")).to_owned();
         let place = place.to_owned();
         // They may name files of prompts.
-        let reading = move || read_tasks(&place, &text, &base).map_err(|all| mistakes(&all));
+        let home = environment::home(&context.variables);
+        let reading = move || {
+            let folders = (&*base, home.as_deref());
+            read_tasks(&place, &text, folders).map_err(|all| mistakes(&all))
+        };
         steps.step("reading the prompts of the tasks", reading).await
     }
 }
