@@ -113,6 +113,7 @@ impl AnswerSchema {
                 ),
             ));
         }
+        let schema = unpacked(schema);
         check_root(&schema)?;
         check_references(&schema).map_err(BadSchema::of_reference)?;
         let (form, source) = (input_form(&schema), schema.clone());
@@ -189,6 +190,19 @@ impl AnswerSchema {
 fn only_field(input: &Value) -> Option<&Value> {
     let fields = input.as_object()?;
     fields.get(FIELD).filter(|_| fields.len() == 1)
+}
+
+/// Takes a schema out of the form of other programs: `{"type": "json_schema", "schema": {...}}`, also
+/// with `json_schema` around the schema, or with only a name beside it.
+fn unpacked(schema: Value) -> Value {
+    let has_keyword =
+        schema.as_object().is_some_and(|it| it.keys().any(|name| KEYWORDS.contains(&&**name)));
+    let is_package = schema["type"] == "json_schema" || !has_keyword;
+    let package = schema.get("json_schema").unwrap_or(&schema);
+    match package.get("schema") {
+        Some(found @ Value::Object(_)) if is_package => found.clone(),
+        Some(_) | None => schema,
+    }
 }
 
 fn check_root(schema: &Value) -> Result<(), BadSchema> {

@@ -286,6 +286,21 @@ fn an_unusable_schema_is_rejected_with_its_json_pointer() {
     }
 }
 
+#[test]
+fn a_schema_is_taken_out_of_the_form_of_other_programs() {
+    let plain = report();
+    for package in [
+        json!({ "type": "json_schema", "schema": plain }),
+        json!({ "type": "json_schema", "json_schema": { "name": "x", "schema": plain } }),
+        json!({ "name": "x", "strict": true, "schema": plain }),
+    ] {
+        let schema = AnswerSchema::new(package).expect("a schema");
+        assert_eq!(schema.source(), &plain);
+    }
+    let own = json!({ "properties": { "schema": {} }, "schema": { "type": "array" } });
+    assert_eq!(AnswerSchema::new(own.clone()).expect("a schema").source(), &own);
+}
+
 #[tokio::test]
 async fn a_schema_may_be_recursive() {
     let tree = json!({ "type": "object", "properties": {
