@@ -188,10 +188,9 @@ fn agent_hooks_apply_only_if_trusted_and_only_to_that_agent() {
 #[test]
 fn unexpected_entries_in_an_agent_folder_are_reported_and_ignored() {
     let (good, dir) = ("---\nname: n\ndescription: d\n---\n", "repo/.claude/agents");
-    let rows: [(&str, Vec<u8>, &str); 9] = [
-        ("no-front.md", b"Just text.".to_vec(), "has no \"name\""),
-        ("empty.md", Vec::new(), "has no \"name\""),
-        ("no-name.md", b"---\ndescription: d\n---\n".to_vec(), "has no \"name\""),
+    let rows: [(&str, Vec<u8>, &str); 8] = [
+        ("no-front.md", b"Just text.".to_vec(), "has no \"description\""),
+        ("empty.md", Vec::new(), "has no \"description\""),
         ("no-description.md", b"---\nname: x\n---\n".to_vec(), "has no \"description\""),
         ("yaml.md", b"---\nname: x\ntools: [Read\n---\n".to_vec(), ".md:"),
         ("large.md", vec![b'x'; 10 << 20], "larger than 256 kB"),
@@ -201,7 +200,7 @@ fn unexpected_entries_in_an_agent_folder_are_reported_and_ignored() {
             b"---\nname: \"a\\0b\"\ndescription: d\n---\n".to_vec(),
             "has control characters",
         ),
-        ("open.md", b"---\nname: x\n".to_vec(), "has no \"name\""),
+        ("open.md", b"---\nname: x\n".to_vec(), "has no \"description\""),
     ];
     for (name, content, why) in rows {
         let home = Home { trusted: true, ..Home::new() };
@@ -212,6 +211,15 @@ fn unexpected_entries_in_an_agent_folder_are_reported_and_ignored() {
         assert!(warning.contains(&format!("../.claude/agents/{name}")), "{warning}");
         assert!(warning.contains(why) && !warning.contains('\n'), "{name}: {warning}");
     }
+}
+
+#[test]
+fn an_agent_without_a_name_has_that_of_its_file() {
+    let home = Home { trusted: true, ..Home::new() };
+    home.write("repo/.claude/agents/team/reviewer.md", "---\ndescription: d\n---\nReview.");
+    let library = home.read();
+    assert_eq!(agents(&library), [("reviewer", "../.claude/agents/team/reviewer.md")]);
+    assert!(library.warnings.is_empty(), "{:?}", library.warnings);
 }
 
 #[test]

@@ -37,7 +37,7 @@ const WITHOUT_EFFECT: [&str; 6] =
 /// Fields that only trusted files may set: they extend rights or cost.
 const TRUSTED_ONLY: [&str; 5] = ["permissionMode", "hooks", "mcpServers", "model", "effort"];
 
-/// Returns the name of the agent that a file defines.
+/// Returns the name of the agent that a file defines: that in its front matter, or of the file.
 ///
 /// # Errors
 /// The reason why the file defines no agent. `None`: it is not meant to, like a README.
@@ -49,9 +49,7 @@ pub(super) fn name(
     if stem.eq_ignore_ascii_case("readme") && !fields.has("name") {
         return Err(None);
     }
-    let Some(name) = fields.text("name") else {
-        return Err(Some("its front matter has no \"name\"".to_owned()));
-    };
+    let name = fields.text("name").unwrap_or_else(|| stem.to_string_lossy().into_owned());
     if !is_valid_name(&name) {
         return Err(Some(invalid_name()));
     }
