@@ -328,7 +328,10 @@ impl ThinkingTokens {
     /// # Errors
     /// The text is not such a number.
     pub fn parse(text: &str) -> Result<Self, InvalidValue> {
-        let tokens = text.trim().parse().ok().filter(|tokens| !(1..Self::LEAST).contains(tokens));
+        let text = text.trim();
+        let count = || values::tokens(text).ok().map(NonZeroU32::get);
+        let tokens = if text == "0" { Some(0) } else { count() };
+        let tokens = tokens.filter(|tokens| !(1..Self::LEAST).contains(tokens));
         tokens.map(Self).ok_or_else(|| "must be 0, or at least 1024".into())
     }
 }

@@ -79,7 +79,7 @@ fn an_invalid_variable_is_no_mistake_where_a_flag_outranks_it() {
     let variables = [("MAX_THINKING_TOKENS", "many"), ("ANTHROPIC_MODEL", "opus")];
     let why = resolve(&["hi"], &variables, "{}").expect_err("it is no number");
     assert!(why.contains("MAX_THINKING_TOKENS") && why.contains("whole number"), "{why}");
-    let flags = ["--max-thinking-tokens", "2048", "--model", "", "hi"];
+    let flags = ["--max-thinking-tokens", "2.048k", "--model", "", "hi"];
     let settings = resolve(&flags, &variables, "{}").expect("the flag outranks the variable");
     assert_eq!(settings.config.reasoning.thinking, ThinkingMode::Budget(2048));
     // A blank flag sets nothing, so that the variable counts.
