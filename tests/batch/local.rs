@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Child;
 
-use super::fixture::{BatchFixture, FREE, end, of_task, with_effects};
+use super::fixture::{BatchFixture, Ended, FREE, end, of_task, with_effects};
 use crate::support::programs::write_program;
 use crate::support::{FifoSignal, is_alive, with_time_limit};
 
@@ -480,6 +480,24 @@ async fn a_clone_that_fails_is_temporary_and_neither_shows_nor_passes_on_secrets
     let variables: Vec<&str> = variables.lines().collect();
     assert!(variables.contains(&"PATH") && variables.contains(&"GIT_TERMINAL_PROMPT"));
     assert!(!variables.contains(&"ANTHROPIC_API_KEY"), "{variables:?}");
+}
+
+/// As in a job that makes a new folder each night.
+#[tokio::test]
+async fn a_batch_that_was_run_with_another_folder_says_that_it_does_nothing_again() {
+    let fixture = BatchFixture::new(with_effects(Scenario::new())).tasks(2, |_| Value::Null);
+    let run = async |dir, id: &[&'static str]| {
+        fixture.call(&[&["batch", "tasks.jsonl", "--dir", dir], id, &FREE[..]].concat()).await
+    };
+    let said = |ended: &Ended| ended.stderr.contains("was started before, with another folder");
+    let first = run("one", &[]).await;
+    assert!(first.code == Some(0) && !said(&first), "{first:?}");
+    let again = run("two", &[]).await;
+    assert!(again.code == Some(0) && said(&again), "{again:?}");
+    assert_eq!(fixture.effects(0), 1);
+    let anew = run("three", &["--id", "anew"]).await;
+    assert!(anew.code == Some(0) && !said(&anew), "{anew:?}");
+    assert_eq!(fixture.effects(0), 2);
 }
 
 #[tokio::test]

@@ -11,13 +11,15 @@ use crate::cli::args::{BatchEngine, StartBatchArgs};
 use crate::cli::run::{ProcessContext, prepare_process};
 use crate::cli::stdout::print_report;
 use crate::cli::usage::{UsageError, UsageErrorKind};
+use crate::config::environment::config_dir;
+use crate::journal::{SessionFolder, SessionId};
 use crate::process::FileLock;
 use crate::recovery::StopReason;
 use crate::types::exit_code;
 
 use super::open::batches;
 use super::prepare::{PreparedBatch, prepare};
-use super::progress::BatchProgress;
+use super::progress::{BatchProgress, print_message};
 use super::report::BatchOverview;
 use super::submit;
 use super::task_check::{check_flags, check_folders, check_settings, warn_of_exposed_folder};
@@ -149,6 +151,24 @@ async fn lock(folder: &BatchFolder) -> Result<FileLock, UsageError> {
     })
 }
 
+/// Says that the tasks have sessions of an earlier start with another folder: what those have
+/// finished is not done again. The first task stands for all.
+fn report_earlier_sessions(batch: &PreparedBatch<'_>) {
+    let PreparedBatch { context, folder, plan, .. } = batch;
+    let Some(task) = plan.tasks.first() else { return };
+    let sessions =
+        SessionFolder::new(&context.cwd.join(config_dir(&context.variables)), &context.cwd);
+    let has_session =
+        || SessionId::parse(&task.session_id.to_string()).is_some_and(|id| sessions.has(&id));
+    if read_state(&folder.task(task.index)).0 == TaskState::Missing && has_session() {
+        print_message(&format!(
+            "batch {} was started before, with another folder: its sessions go on, and what they have \
+             finished is not done again; to run anew, give another --id",
+            plan.batch
+        ));
+    }
+}
+
 /// Runs the batch as child processes, and prints the summary.
 async fn run_here(batch: &PreparedBatch<'_>, lock: FileLock) -> Result<u8, UsageError> {
     let PreparedBatch { args, context, folder, plan, .. } = batch;
@@ -157,6 +177,7 @@ async fn run_here(batch: &PreparedBatch<'_>, lock: FileLock) -> Result<u8, Usage
     let limits = ScheduleLimits { jobs, attempts: args.attempts, pause: args.retry_after };
     let parallel = usize::try_from(jobs).unwrap_or(usize::MAX);
     let mut progress = BatchProgress::new(folder, plan, parallel, &context.variables);
+    report_earlier_sessions(batch);
     progress.begin();
     let local = LocalBatch { folder, plan, limits, max_duration: args.max_duration };
     let end = local.run(&mut progress, context.signals.first()).await;
