@@ -58,7 +58,8 @@ impl StepSummaryFile {
     /// # Errors
     /// There is something else, it would become too large, or it cannot be written.
     fn append(&self, text: &str) -> io::Result<()> {
-        let folder = self.folder.as_ref().ok_or(io::ErrorKind::NotFound)?;
+        let no_folder = || io::Error::other("its folder cannot be opened");
+        let folder = self.folder.as_ref().ok_or_else(no_folder)?;
         let mut file = folder.append(&self.name, MODE_BEFORE_UMASK)?;
         let facts = file.metadata()?;
         if !facts.is_file() || facts.nlink() > 1 {

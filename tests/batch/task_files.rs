@@ -272,6 +272,8 @@ async fn a_mistake_is_one_line_with_exit_2_and_nothing_is_started() {
         (good, &["--render"], "--render needs another engine than local"),
         (good, &["--engine", "slurm", "--max-duration", "1h"], "--max-duration is not known"),
         (good, &["--max-budget-usd", "0.0000001"], "--max-budget-usd"),
+        (good, &["--jobs", "0"], "--jobs: \"0\" must be a whole number, at least 1"),
+        (good, &["--attempts", "many"], "--attempts: \"many\" must be a whole number\n"),
         (
             "{\"prompt\":\"x\",\"limits\":{\"max_budget_usd\":2}}",
             &["--max-budget-usd", "1"],

@@ -90,7 +90,7 @@ fn a_recorded_session_is_reported_in_every_format() {
             check_xml(&text);
         }
     }
-    for (format, ending) in [("table", "txt"), ("markdown", "md"), ("json", "json")] {
+    for (format, ending) in [("TABLE", "txt"), ("Markdown", "md"), ("JSON", "json")] {
         let text = of_recorded(&["--all-projects", "--format", format]);
         golden::compare(&format!("tests/cli/golden/report/sessions.{ending}"), &text);
     }

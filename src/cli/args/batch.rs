@@ -53,7 +53,7 @@ pub struct StartBatchArgs {
     #[arg(value_name = "TASKS")]
     pub tasks: Option<PathBuf>,
     /// The engine that runs the tasks
-    #[arg(long, value_enum, value_name = "ENGINE", default_value_t)]
+    #[arg(long, value_enum, value_name = "ENGINE", default_value_t, ignore_case = true)]
     pub engine: BatchEngine,
     /// Print the engine's script, manifest or matrix without submitting it
     #[arg(long)]
@@ -122,7 +122,7 @@ pub struct CollectBatchArgs {
     #[arg(value_name = "TASKS|DIR")]
     pub batch: PathBuf,
     /// Format of the merged results. Default: by the extension of FILE, or else json
-    #[arg(long, value_enum, value_name = "FORMAT")]
+    #[arg(long, value_enum, value_name = "FORMAT", ignore_case = true)]
     pub format: Option<CollectFormat>,
     /// Write to this file instead of standard output
     #[arg(short, long, value_name = "FILE")]

@@ -300,9 +300,24 @@ fn wrong_value(error: &Error) -> UsageError {
     UsageError::new(format!("{}: {:?} {}", flag_of(error), shortened(&value), with_verb(&why)))
 }
 
+/// The messages of the number parsers, each with what they mean.
+const NUMBER_ERRORS: [(&str, &str); 3] = [
+    ("invalid digit found in string", "must be a whole number"),
+    ("cannot parse integer from empty string", "must be a whole number"),
+    ("number too large to fit in target type", "is too large"),
+];
+
 /// Completes the message of a number parser, which has no verb. Other messages continue the
 /// sentence.
 fn with_verb(why: &str) -> String {
+    if let Some((_, meaning)) = NUMBER_ERRORS.iter().find(|(message, _)| *message == why) {
+        return (*meaning).to_owned();
+    }
+    if let Some((_, range)) = why.split_once(" is not in ")
+        && let Some((least, _)) = range.split_once("..")
+    {
+        return format!("must be a whole number, at least {least}");
+    }
     match why.split_whitespace().next() {
         Some("must" | "is") => why.to_owned(),
         Some(_) | None => format!("is not valid: {why}"),

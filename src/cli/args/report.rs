@@ -25,7 +25,7 @@ pub struct ReportArgs {
     #[arg(long, value_name = "AGE", value_parser = parse_age)]
     pub since: Option<Duration>,
     /// The format. Default: by the extension of --output (.md, .json, .xml, .html), or else table
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, ignore_case = true)]
     pub format: Option<ReportFormat>,
     /// Write to this file instead of standard output
     #[arg(short, long, value_name = "FILE")]

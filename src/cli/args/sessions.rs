@@ -63,7 +63,7 @@ pub struct ExportSessionArgs {
     pub output: Option<PathBuf>,
     /// The format: a JSON document with the sub-agents, or the lines of the session's file as
     /// recorded
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(long, value_enum, default_value_t, ignore_case = true)]
     pub format: ExportFormat,
 }
 
