@@ -47,6 +47,18 @@ fn variables_are_put_in_wherever_they_may_stand() {
 }
 
 #[test]
+fn a_tilde_at_the_start_of_a_path_is_the_home_folder() {
+    let value = json!({ "command": "~/srv", "args": ["~/x"], "cwd": "~/a/~" });
+    let ServerAddress::Program { command, arguments, cwd, .. } =
+        entry(&value).expect("a good entry").0.place
+    else {
+        panic!("no program")
+    };
+    assert_eq!((command.as_str(), cwd.as_deref()), ("/h/srv", Some("/h/a/~")));
+    assert_eq!(arguments, ["~/x"], "it may be no path");
+}
+
+#[test]
 fn types_timeouts_and_switches_are_read_in_the_forms_of_other_programs() {
     for (more, timeout, disabled) in [
         (json!({ "timeout": "1500" }), Some(1500), false),

@@ -167,6 +167,9 @@ fn unavailable_reason(bench: &McpFixture) -> String {
 }
 
 fn entry(value: &Value) -> Result<(ServerConfig, Vec<String>), String> {
-    let lookup = |name: &str| (name == "TOKEN").then(|| "abc".to_owned());
+    let lookup = |name: &str| {
+        let set = [("TOKEN", "abc"), ("HOME", "/h")];
+        set.into_iter().find(|(known, _)| *known == name).map(|(_, value)| value.to_owned())
+    };
     ServerConfig::parse("srv", value, &lookup).map_err(|error| error.to_string())
 }
