@@ -290,6 +290,7 @@ async fn a_mistake_is_one_line_with_exit_2_and_nothing_is_started() {
     write(good);
     for (words, said) in [
         (&["batch"][..], "TASKS is missing"),
+        (&["batch", "run", "tasks.jsonl"], "by their file alone: outlast batch TASKS"),
         (&["batch", "none.jsonl"], "none.jsonl cannot be read"),
         (&["batch", "status", "none"], "name the folder of a batch, or its id"),
         (&["batch", "worker", "none"], "name the folder of a batch, or its id"),

@@ -46,7 +46,7 @@ fn tells_the_end(scenario: &str, format: &str, code: i32) {
 fn every_output_format_reports_the_same_outcome() {
     std::thread::scope(|threads| {
         for (scenario, code) in ENDS {
-            for format in ["text", "json", "stream-json"] {
+            for format in ["text", "json", "stream-json", "ndjson"] {
                 threads.spawn(move || tells_the_end(scenario, format, code));
             }
         }

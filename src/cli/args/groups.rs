@@ -19,7 +19,7 @@ pub enum OutputFormat {
     #[default]
     Json,
     /// One message per line, the result last.
-    #[value(alias = "stream_json")]
+    #[value(aliases = ["stream_json", "jsonl", "ndjson"])]
     StreamJson,
 }
 

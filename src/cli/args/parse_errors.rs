@@ -223,8 +223,11 @@ fn unknown_command(word: &str, words: &[String]) -> UsageError {
         || {
             let shown = command.get_subcommands().filter(|inner| !inner.is_hide_set());
             let shown: Vec<&str> = shown.map(Command::get_name).collect();
-            let advice =
-                if outer == "mcp" { format!(". {SERVERS_ELSEWHERE}") } else { String::new() };
+            let advice = match outer {
+                "mcp" => format!(". {SERVERS_ELSEWHERE}"),
+                "batch" => "; tasks are run by their file alone: outlast batch TASKS".to_owned(),
+                _ => String::new(),
+            };
             format!("its commands are {}{advice}", shown.join(", "))
         },
         |meant| format!("did you mean {meant}?"),
