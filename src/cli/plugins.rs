@@ -19,6 +19,7 @@
 
 use std::fs;
 use std::io;
+use std::mem;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
@@ -27,6 +28,7 @@ use crate::cli::args::PromptArgs;
 use crate::cli::installed_plugins::{EnabledPlugin, MarketplaceEntry};
 use crate::cli::usage::UsageError;
 use crate::config::written_json;
+use crate::hooks::HookEvent;
 use crate::messages::PluginEntry;
 use crate::process::file_reads;
 
@@ -179,7 +181,11 @@ impl Plugin {
     /// # Errors
     /// A file cannot be read.
     pub(super) fn hooks(&self) -> Result<Vec<(String, String)>, UsageError> {
-        self.part(HOOKS, "hooks")
+        let mut texts = self.part(HOOKS, "hooks")?;
+        for (_, text) in &mut texts {
+            *text = with_hooks_key(mem::take(text));
+        }
+        Ok(texts)
     }
 
     /// Returns the variables of its hooks and servers.
@@ -319,6 +325,22 @@ impl Plugin {
             path: self.folder.to_string_lossy().into_owned(),
             version: self.version.clone(),
         }
+    }
+}
+
+/// Puts the events of a file of hooks into the object that settings have around them: a file of this
+/// name holds nothing else. A file with null or an empty list has none.
+fn with_hooks_key(text: String) -> String {
+    match serde_json::from_str(&written_json(&text)) {
+        Ok(Value::Object(members))
+            if !members.contains_key("hooks")
+                && members.keys().any(|name| HookEvent::from_name(name).is_some()) =>
+        {
+            format!("{{\"hooks\": {text}}}")
+        }
+        Ok(Value::Null) => "{}".to_owned(),
+        Ok(Value::Array(list)) if list.is_empty() => "{}".to_owned(),
+        Ok(_) | Err(_) => text,
     }
 }
 

@@ -182,6 +182,19 @@ fn a_plugin_brings_commands_hooks_and_agents() {
 }
 
 #[test]
+fn hooks_of_a_plugin_need_no_key_around_their_events() {
+    let caller = Caller::new();
+    let hook = json!({ "type": "command", "command": "touch '${CLAUDE_PLUGIN_ROOT}/ran'" });
+    let events = json!({ "SessionStart": [{ "hooks": [hook] }] }).to_string();
+    for (hooks, has_run) in [("null", false), ("[]", false), (events.as_str(), true)] {
+        caller.file("kit/hooks/hooks.json", hooks);
+        let (code, _, stderr) = caller.shell("claude -p hi --plugin-dir ../kit");
+        assert_eq!((code, stderr.as_str()), (0, ""), "{hooks}");
+        assert_eq!(caller.path("kit/ran").exists(), has_run, "{hooks}");
+    }
+}
+
+#[test]
 fn a_restricted_run_offers_no_tools_that_run_commands() {
     let caller = Caller::new();
     caller.file("home/.claude/settings.json", r#"{"model": "haiku"}"#);
