@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use strsim::osa_distance;
 
+use crate::hooks::HookEvent;
 use crate::json::{is_comment_name, uncommented_name};
 use crate::text::shortened;
 
@@ -99,16 +100,18 @@ pub(super) struct UnknownKeys {
     pub relied_on: Vec<String>,
 }
 
-/// Returns the message about a list of rules that is not in `permissions`.
+/// Returns the message about a list of rules that is not in `permissions`, or about an event that is
+/// not in `hooks`.
 fn misplaced_rules(name: &str, key: &UnknownKey, places: &JsonPaths<'_>) -> Option<String> {
     let UnknownKey { index, path, value } = key;
-    let (_, setting) = MISPLACED_RULES.into_iter().find(|(misplaced, _)| misplaced == path)?;
+    let rules = MISPLACED_RULES.into_iter().find(|(misplaced, _)| misplaced == path);
+    let remedy = match rules {
+        Some((_, setting)) => format!("the rules belong in \"{setting}\""),
+        None => format!("it belongs in \"hooks\", as \"{}\"", HookEvent::from_name(path)?.name()),
+    };
     let (line, column) = places.start(*index);
-    is_meaningful(value).then(|| {
-        format!(
-            "{name}:{line}:{column}: \"{path}\" has no effect; the rules belong in \"{setting}\""
-        )
-    })
+    is_meaningful(value)
+        .then(|| format!("{name}:{line}:{column}: \"{path}\" has no effect; {remedy}"))
 }
 
 /// Returns one line about keys of other tools that outlast does not act on.

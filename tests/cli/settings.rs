@@ -324,7 +324,7 @@ fn unknown_settings_keys_are_reported_in_one_line_and_do_not_stop_the_run() {
 }
 
 #[test]
-fn a_list_of_rules_at_the_top_is_named_with_the_setting_for_it() {
+fn rules_and_events_at_the_top_are_named_with_the_setting_for_them() {
     let text = "{\n \"deny\": [\"Read(x)\"], \"disallowedTools\": [\"Edit\"], \"tools\": [\"Read\"], \
         \"ask\": []}";
     let warnings = resolve(&["hi"], &[], text).unwrap().warnings;
@@ -338,6 +338,9 @@ fn a_list_of_rules_at_the_top_is_named_with_the_setting_for_it() {
     let world = BinaryFixture::new().file("home/.claude/settings.json", text);
     let warnings = load_settings(&world, &[], &[]).expect("good").warnings;
     assert!(warnings.len() == 2 && warnings[0].ends_with(wanted), "{warnings:?}");
+    let event = resolve(&["hi"], &[], r#"{"preToolUse": [{}]}"#).unwrap().warnings;
+    let wanted = "\"preToolUse\" has no effect; it belongs in \"hooks\", as \"PreToolUse\"";
+    assert!(event.len() == 1 && event[0].ends_with(wanted), "{event:?}");
 }
 
 #[test]
