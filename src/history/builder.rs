@@ -75,6 +75,10 @@ pub struct HistoryBuilder {
     process_began: Option<Timestamp>,
     /// Unreadable lines after the last readable one.
     torn: Vec<UnreadableLine>,
+    /// True if a line could be read.
+    has_lines: bool,
+    /// True if outlast wrote a line.
+    is_ours: bool,
     requests: CallLog,
     prompt: PromptFold,
     /// Number of prompts of the user so far.
@@ -110,6 +114,12 @@ impl HistoryBuilder {
                 return;
             }
         };
+        self.has_lines = true;
+        self.is_ours |= match &entry {
+            JournalEntry::Message(entry) => entry.ours,
+            JournalEntry::Record(_) | JournalEntry::UnreadTransition => true,
+            JournalEntry::Link { .. } | JournalEntry::Title(_) | JournalEntry::Other => false,
+        };
         self.history.problems.append(&mut self.torn);
         if follows_gap {
             let what = "lines are missing before it".to_owned();
@@ -133,6 +143,7 @@ impl HistoryBuilder {
         self.end_process();
         self.history.calls = mem::take(&mut self.requests).finish();
         self.history.recorded = self.prompt.recorded().clone();
+        self.history.is_of_others = self.has_lines && !self.is_ours;
         // A killed process leaves one incomplete line, and nothing after it.
         if let [_cut_off] = &self.torn[..] {
             self.history.is_torn = true;

@@ -53,6 +53,8 @@ pub struct SessionHistory {
     pub problems: Vec<UnreadableLine>,
     /// True if the last line was cut off, as by a kill. It is not listed in `problems`.
     pub is_torn: bool,
+    /// True if there are readable lines, and another program wrote all of them.
+    pub is_of_others: bool,
     /// True if a process works on the session.
     pub is_running: bool,
 }
@@ -245,11 +247,10 @@ impl SessionHistory {
         })
     }
 
-    /// True if another program recorded the session. An empty journal counts as one of outlast that
-    /// was cut off.
+    /// True if another program recorded the session. A journal without a readable line counts as one
+    /// of outlast that was cut off.
     pub fn is_foreign(&self) -> bool {
-        let is_ours = |item: &HistoryItem| matches!(item.event, HistoryEvent::Process(_));
-        self.end.is_none() && !self.items.is_empty() && !self.items.iter().any(is_ours)
+        self.end.is_none() && self.is_of_others
     }
 
     /// The end of the last prompt, in a word or two.

@@ -106,23 +106,31 @@ async fn lists_and_reports_agree_about_the_end_of_a_journal_that_was_cut() {
     let file = file(&ended);
     let whole = std::fs::read(&file.path).expect("readable");
     let ends: Vec<usize> = memchr::memchr_iter(b'\n', &whole).collect();
-    let mut completed = 0;
-    // Each line is cut off before its first byte, in its middle, and before its last byte.
-    for cut in ends.iter().flat_map(|end| [end + 1, end - 9, end - 1]).chain([0]) {
-        std::fs::write(&file.path, &whole[..cut]).expect("writable");
+    let listed_state = |text: &[u8]| {
+        std::fs::write(&file.path, text).expect("writable");
         let listed = summarize_session(&file).expect("readable").state;
         let history = read_history(&file, HistoryContents::All).expect("readable");
-        let agree = match SessionReport::of(&history).outcome {
-            SessionOutcome::Ended(reason) => listed == SessionState::Ended(reason),
-            SessionOutcome::Unfinished => listed == SessionState::Unfinished,
-            SessionOutcome::Running | SessionOutcome::Foreign | SessionOutcome::NotStarted(_) => {
-                false
-            }
+        let reported = match SessionReport::of(&history).outcome {
+            SessionOutcome::Ended(reason) => SessionState::Ended(reason),
+            SessionOutcome::Unfinished => SessionState::Unfinished,
+            SessionOutcome::Foreign => SessionState::Foreign,
+            SessionOutcome::Running | SessionOutcome::NotStarted(_) => SessionState::Running,
         };
-        assert!(agree, "{cut}: {listed:?} {:?}", history.end);
-        completed += u32::from(listed == SessionState::Ended(StopReason::Completed));
-    }
+        assert_eq!(listed, reported, "{}", String::from_utf8_lossy(text));
+        listed
+    };
+    // Each line is cut off before its first byte, in its middle, and before its last byte.
+    let cuts = ends.iter().flat_map(|end| [end + 1, end - 9, end - 1]).chain([0]);
+    let cut = cuts.map(|cut| listed_state(&whole[..cut])).collect::<Vec<_>>();
+    let of = |state| cut.iter().filter(|one| **one == state).count();
+    let completed = of(SessionState::Ended(StopReason::Completed));
     assert_eq!(completed, 4, "whole, twice without all of its last record, once without it");
+    assert_eq!(of(SessionState::Unfinished), cut.len() - completed);
+    // All records are damaged, and the messages are not.
+    let damaged = String::from_utf8_lossy(&whole).replace("\"v\":1", "\"v\":2");
+    assert_eq!(listed_state(damaged.as_bytes()), SessionState::Unfinished);
+    assert_eq!(listed_state(b"{\"x\":1}\n"), SessionState::Foreign);
+    assert_eq!(listed_state(b"[]\n"), SessionState::Unfinished);
 }
 
 #[tokio::test]
