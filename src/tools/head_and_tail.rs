@@ -139,10 +139,10 @@ mod tests {
             for key in &keys {
                 for place in (0..limit / 2).step_by(3) {
                     let filler = |count: usize| filling.chars().cycle().take(count);
-                    let middle = filler(100_000);
+                    let middle = filler(40_000);
                     let before = filler(place).chain(" ".chars());
                     let text: String = before.chain(key.chars()).chain(middle).collect();
-                    let mirrored: String = filler(100_000)
+                    let mirrored: String = filler(40_000)
                         .chain(" ".chars())
                         .chain(key.chars())
                         .chain(" ".chars())

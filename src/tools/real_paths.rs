@@ -420,8 +420,9 @@ mod tests {
     fn a_folder_that_is_too_large_or_outside_of_a_home_is_not_listed() {
         let folder = tempfile::tempdir().unwrap();
         let home = folder.path().canonicalize().unwrap();
-        for number in 0..=LISTED_ENTRIES_MAX {
-            fs::write(home.join(number.to_string()), "").unwrap();
+        fs::write(home.join("0"), "").unwrap();
+        for number in 1..=LISTED_ENTRIES_MAX {
+            fs::hard_link(home.join("0"), home.join(number.to_string())).unwrap();
         }
         symlink("0", home.join("link")).unwrap();
         for homes in [vec![], vec![PathBuf::from("/")], vec![home.clone()]] {
