@@ -1,6 +1,7 @@
 //! Finds memory files, within the limits of trust in the project.
 
 use std::collections::HashSet;
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -254,8 +255,14 @@ impl MemoryReader<'_> {
     /// Reads a file with its imports. `None`: the file does not exist, was read before, or is left
     /// out.
     fn read(&mut self, path: &Path, scope: &FileScope, depth: usize) -> Option<String> {
-        let found = file_reads::canonicalize(path);
-        let real = found.inspect_err(|error| self.warn_unreachable(path, depth, error)).ok()?;
+        // Most of the names that are looked for do not exist.
+        if let Err(error) = fs::symlink_metadata(path) {
+            self.warn_unreachable(path, depth, &error, false);
+            return None;
+        }
+        let found = fs::canonicalize(path);
+        let real =
+            found.inspect_err(|error| self.warn_unreachable(path, depth, error, true)).ok()?;
         // A folder that a text mentions is not imported.
         if depth > 0 && real.is_dir() {
             return None;
@@ -340,14 +347,14 @@ impl MemoryReader<'_> {
         in_home(path, self.home).unwrap_or_else(|| folder.join(path))
     }
 
-    /// Warns about a path that cannot be resolved, unless it is no file: most of the names that are
-    /// looked for do not exist, and words such as `@types/node` are not imports.
-    fn warn_unreachable(&mut self, path: &Path, depth: usize, error: &io::Error) {
+    /// Warns about a path that cannot be resolved, unless it is no file: words such as `@types/node`
+    /// are not imports. `is_there`: the path exists, but its target may not.
+    fn warn_unreachable(&mut self, path: &Path, depth: usize, error: &io::Error, is_there: bool) {
         use io::ErrorKind::{InvalidFilename, InvalidInput, NotADirectory, NotFound};
         let is_document = depth > 0 && path.extension().is_some_and(|kind| kind == "md");
         if !matches!(error.kind(), NotFound | NotADirectory | InvalidFilename | InvalidInput) {
             self.warn(path, &error.to_string());
-        } else if path.is_symlink() {
+        } else if is_there {
             self.warn(path, "it is a link to a file that does not exist");
         } else if is_document {
             self.warn(path, "the file does not exist");
