@@ -140,3 +140,26 @@ impl DeniedPlaces {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A path that the user denies stays closed in a working folder within a login folder.
+    #[test]
+    fn the_deepest_path_decides_whether_it_is_listed_or_an_entry() {
+        let folder = LoginFolder { path: PathBuf::from("/h"), entries: &[".aws"] };
+        let listed = vec![PathBuf::from("/h/.aws/work/keys")];
+        let (denied, _) = DeniedPaths::new(std::iter::empty(), &[folder], &[], listed);
+        let allowed = vec![PathBuf::from("/h/.aws/work")];
+        let places = DeniedPlaces { denied, allowed, ..DeniedPlaces::default() };
+        for (path, is_hidden) in [
+            ("/h/.aws/x", true),
+            ("/h/.aws/work/x", false),
+            ("/h/.aws/work/keys/x", true),
+            ("/h/x", false),
+        ] {
+            assert_eq!(places.hides(Path::new(path)), is_hidden, "{path}");
+        }
+    }
+}
