@@ -187,7 +187,7 @@ impl RunWorld<'_> {
         let reply = match call.purpose {
             CallPurpose::Reply => {
                 self.conversation.remove_omitted(&mut self.journal);
-                self.check_final_reply(&answer, reply)
+                self.check_final_reply(&mut answer, reply)
             }
             CallPurpose::Summary(_) => self.check_summary(&answer, reply),
         };

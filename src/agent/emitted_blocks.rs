@@ -65,6 +65,7 @@ impl EmittedBlocks {
     }
 }
 
-fn fresh_call_id() -> String {
+/// A new id for a tool call.
+pub(super) fn fresh_call_id() -> String {
     format!("toolu_{}", Uuid::new_v4().simple())
 }

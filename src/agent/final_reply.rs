@@ -3,16 +3,23 @@
 
 use crate::model::ModelReply;
 use crate::recovery::{CutKind, Incomplete, ReplyKind, StopReason, Transition};
-use crate::transcript::{Block, Message, find_call_in_text};
+use crate::tools::STRUCTURED_OUTPUT;
+use crate::transcript::{Block, Message, OtherFields, find_call_in_text};
 
+use super::emitted_blocks::fresh_call_id;
 use super::left_open::LeftOpen;
 use super::messages::text_of;
 use super::run_event::RunEvent;
 use super::world::RunWorld;
 
 impl RunWorld<'_> {
-    /// Returns the kind of a reply, after a check of its text if it would end the run.
-    pub(super) fn check_final_reply(&mut self, answer: &ModelReply, reply: ReplyKind) -> ReplyKind {
+    /// Returns the kind of a reply, after a check of its text if it would end the run. A structured
+    /// output in the text is added as the call that it should have been.
+    pub(super) fn check_final_reply(
+        &mut self,
+        answer: &mut ModelReply,
+        reply: ReplyKind,
+    ) -> ReplyKind {
         if matches!(reply, ReplyKind::Answer { .. } | ReplyKind::ToolCalls { .. }) {
             self.conversation.left_open = LeftOpen::default();
         }
@@ -21,7 +28,20 @@ impl RunWorld<'_> {
         let recorded = self.journal.recorded();
         let text = recorded.text_with(&answer.content);
         let unseparated = recorded.unseparated_text_with(&answer.content);
-        if self.has_call(&text) || self.has_call(&unseparated) {
+        let called = self.find_call(&text).or_else(|| self.find_call(&unseparated));
+        if called.as_ref().is_none_or(|tool| tool == STRUCTURED_OUTPUT)
+            && let Some(input) = self.tools.toolbox().answer_in_text(&unseparated)
+        {
+            answer.content.push(Block::ToolUse {
+                id: fresh_call_id(),
+                name: STRUCTURED_OUTPUT.to_owned(),
+                input,
+                others: OtherFields::default(),
+            });
+            "tool_use".clone_into(&mut answer.stop_reason);
+            return ReplyKind::ToolCalls { tokens };
+        }
+        if called.is_some() {
             return ReplyKind::Incomplete(Incomplete::CallInText);
         }
         let has_worked =
@@ -41,15 +61,15 @@ impl RunWorld<'_> {
     pub(super) fn check_summary(&self, answer: &ModelReply, reply: ReplyKind) -> ReplyKind {
         let is_text =
             matches!(reply, ReplyKind::Answer { .. } | ReplyKind::CutShort(CutKind::Text));
-        if is_text && self.has_call(&text_of(&answer.content)) {
+        if is_text && self.find_call(&text_of(&answer.content)).is_some() {
             return ReplyKind::Incomplete(Incomplete::CallInText);
         }
         reply
     }
 
-    /// Returns true if the text has a call of one of the tools.
-    fn has_call(&self, text: &str) -> bool {
-        find_call_in_text(text, self.caller.fixed().tools()).is_some()
+    /// Returns the tool of which the text has a call.
+    fn find_call(&self, text: &str) -> Option<String> {
+        find_call_in_text(text, self.caller.fixed().tools()).map(str::to_owned)
     }
 
     /// Warns that the work after a finished answer failed. For a reminder, the warning of open work

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::process::CommandSandbox;
@@ -202,6 +203,12 @@ impl Toolbox {
     /// The secrets of the run.
     pub fn secrets(&self) -> &KnownSecrets {
         &self.settings.secrets
+    }
+
+    /// The input of a `StructuredOutput` call with the answer that the text of a reply contains, if
+    /// the run needs one. It is not validated.
+    pub fn answer_in_text(&self, text: &str) -> Option<Value> {
+        self.tools.acceptance.answers.as_ref()?.input_in_text(text)
     }
 
     /// Evaluates the answers delivered by one reply. Call it once after each reply, when all of its

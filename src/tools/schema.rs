@@ -154,6 +154,15 @@ impl AnswerSchema {
         &self.0.offered
     }
 
+    /// Returns the tool input that gives this answer. `None` if the tool takes only objects.
+    pub(super) fn input_for(&self, answer: Value) -> Option<Value> {
+        match self.0.form {
+            SchemaForm::Plain => answer.is_object().then_some(answer),
+            SchemaForm::Wrapped if only_field(&answer).is_some() => Some(answer),
+            SchemaForm::Wrapped => Some(json!({ FIELD: answer })),
+        }
+    }
+
     /// Extracts and validates the answer in a call's input.
     ///
     /// # Errors

@@ -7,7 +7,8 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::transcript::ToolDefinition;
+use crate::json::read_exact;
+use crate::transcript::{ToolDefinition, input_in_json, last_data_block};
 
 use super::coercion::coerce;
 use super::outcome::ToolOutcome;
@@ -68,6 +69,18 @@ impl StructuredAnswers {
             description: DESCRIPTION.to_string(),
             input_schema: self.schema.offered().clone(),
         }
+    }
+
+    /// Returns the input of a call with the answer that the model wrote as text: JSON, alone or in
+    /// the code block at the end, also as a call of this tool. It is not validated.
+    pub(super) fn input_in_text(&self, text: &str) -> Option<Value> {
+        let value = read_exact(last_data_block(text).unwrap_or(text).trim()).ok()?;
+        let answer = match input_in_json(&value, STRUCTURED_OUTPUT) {
+            Some(Value::String(input)) => read_exact(input).ok()?,
+            Some(input) => input.clone(),
+            None => value,
+        };
+        self.schema.input_for(answer)
     }
 
     /// Validates the input of a call, and stores it if it is valid, with its types repaired if need

@@ -89,6 +89,60 @@ async fn a_text_without_a_structured_answer_gets_a_nudge_and_counts() {
     assert_eq!(played.ending.text, "There are two.");
 }
 
+/// Models of small local servers often write their answer instead of calling the tool.
+#[tokio::test]
+async fn json_text_is_a_structured_answer() {
+    let json = good().to_string();
+    let call = |field: &str, input: &Value| json!({ "name": ANSWER, field: input }).to_string();
+    for text in [
+        json.clone(),
+        format!("\n```json\n{json}\n```\n"),
+        format!("There are two:\n\n```\n{json}\n```"),
+        call("parameters", &good()),
+        call("arguments", &json!(json)),
+        format!("```json\n{}\n```", call("input", &good())),
+    ] {
+        let played = counting(Scenario::new().reply(&text)).run().await;
+        assert_delivers(&played, &good(), 1, 1);
+    }
+    for (schema, text, answer) in [
+        (json!({ "type": "integer" }), " 42\n", json!(42)),
+        (json!({ "type": "array" }), "```json\n[1]\n```", json!([1])),
+        (json!({ "enum": ["yes", "no"] }), r#""yes""#, json!("yes")),
+        (json!({ "type": "integer" }), r#"{"answer": 42}"#, json!(42)),
+    ] {
+        let fixture = RunFixture::of(Scenario::new().reply(text)).answering(&schema);
+        assert_delivers(&fixture.run().await, &answer, 1, 1);
+    }
+    let (begin, end) = json.split_at(9);
+    let cut = Scenario::new().reply(begin).stop_reason("max_tokens").times(2);
+    assert_delivers(&counting(cut.reply(end)).run().await, &good(), 1, 3);
+}
+
+#[tokio::test]
+async fn json_text_that_does_not_match_is_returned_with_its_violations() {
+    let wrong = bad().to_string();
+    let played = counting(Scenario::new().reply(&wrong).tool(ANSWER, good())).run().await;
+    assert_delivers(&played, &good(), 2, 2);
+    let told = blocks(&played.server.requests()[1], "tool_result");
+    assert!(told[0]["content"].to_string().contains("/names/1"), "{told:?}");
+}
+
+#[tokio::test]
+async fn json_within_a_text_is_no_structured_answer() {
+    let block = format!("```json\n{}\n```", good());
+    for text in [
+        format!("{block}\nis an example."),
+        format!("{}\nis an example.", good()),
+        format!("```rust\n{}\n```", good()),
+        "[1]".to_owned(),
+        json!({ "name": "Bash", "input": { "command": "true" } }).to_string(),
+    ] {
+        let played = counting(Scenario::new().reply(&text).tool(ANSWER, good())).run().await;
+        assert_delivers(&played, &good(), 1, 2);
+    }
+}
+
 #[tokio::test]
 async fn a_truncated_structured_answer_does_not_count_as_a_try() {
     let cut = || Scenario::new().tool(ANSWER, good()).cut(12);

@@ -78,11 +78,7 @@ pub fn find_call_in_text<'a>(text: &str, tools: &'a [ToolDefinition]) -> Option<
     let mut prose = String::with_capacity(text.len() + 1);
     prose.push('\n');
     let parts = split_code(text);
-    let last = parts.iter().rev().find(|(_, part)| !part.trim().is_empty());
-    if let Some((Some(language), part)) = last
-        && DATA_LANGUAGES.contains(&language.to_ascii_lowercase().as_str())
-        && let Some(tool) = call_in_block(part.trim(), tools)
-    {
+    if let Some(tool) = last_block(&parts).and_then(|part| call_in_block(part, tools)) {
         return Some(tool);
     }
     for (language, part) in parts {
@@ -114,6 +110,17 @@ pub fn find_call_in_text<'a>(text: &str, tools: &'a [ToolDefinition]) -> Option<
         .or_else(of_tag)
         .or_else(|| whole_call(text.trim(), tools))
         .or_else(|| last_call(&prose, tools))
+}
+
+/// The data in the code block at the end of a text, if it ends with one.
+pub fn last_data_block(text: &str) -> Option<&str> {
+    last_block(&split_code(text))
+}
+
+fn last_block<'a>(parts: &[(Option<&str>, &'a str)]) -> Option<&'a str> {
+    let (language, part) = parts.iter().rev().find(|(_, part)| !part.trim().is_empty())?;
+    let language = language.map(str::to_ascii_lowercase)?;
+    DATA_LANGUAGES.contains(&language.as_str()).then_some(part.trim())
 }
 
 /// The tool of a code block that contains only a call. Code that resembles a call does not count,

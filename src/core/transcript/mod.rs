@@ -25,7 +25,7 @@ mod whole_call;
 pub use crate::types::{BlockPath, RejectedContent};
 pub use added_content::AddedContent;
 pub use block_repair::{BlockRepair, can_repair_rejected, lacks_thinking, repair_rejected};
-pub use call_in_text::find_call_in_text;
+pub use call_in_text::{find_call_in_text, last_data_block};
 pub use citations::{drop_citations, has_uneven_citations};
 pub use contributors::{Contributor, largest_parts};
 pub use error_tags::{with_error_tags, without_error_tags};
@@ -50,3 +50,4 @@ pub use validity::{
     BlockFlaw, HistoryRule, Violation, history_violations, is_name_letter, is_portable_id,
     is_returnable_id, violations,
 };
+pub use whole_call::input_in_json;

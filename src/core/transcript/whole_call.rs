@@ -38,6 +38,12 @@ pub(super) fn json_call<'a>(text: &str, tools: &'a [ToolDefinition]) -> Option<&
     places.find_map(|(at, _)| calls_at(&text[at..], tools))
 }
 
+/// The input in a call of this tool in JSON: the field beside the name.
+pub fn input_in_json<'a>(call: &'a Value, tool: &str) -> Option<&'a Value> {
+    let has_name = NAMES.iter().any(|field| call[*field] == tool);
+    INPUTS.iter().find_map(|field| call.get(*field)).filter(|_| has_name)
+}
+
 fn calls_at<'a>(text: &str, tools: &'a [ToolDefinition]) -> Option<&'a str> {
     let mut values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
     let mut found = None;
