@@ -8,6 +8,9 @@ mod batch;
 mod cli;
 mod doctor;
 mod dropin;
+#[expect(unreachable_pub, reason = "it is also the library of the fuzz targets")]
+#[path = "fuzz/src/lib.rs"]
+mod fuzz;
 mod hooks;
 mod host;
 mod hostile;

@@ -23,6 +23,9 @@ const FOLDERS_MAX: usize = 8;
 /// are looked up in one folder only: each lookup reads the disk.
 const PIECES_MAX: usize = 1_000;
 
+/// The maximum number of letters of a flag to which a command is joined.
+const FLAG_LETTERS_MAX: usize = 4;
+
 /// The maximum number of characters of a command in an error message.
 const SHOWN_MAX: usize = 80;
 
@@ -46,11 +49,17 @@ impl Form {
         Self { text, starts: vec![0] }
     }
 
-    /// Assumes that a command may begin after every character that is not part of a name.
+    /// Assumes that a command may begin after every character that is not part of a name, and
+    /// after the letters of a flag: `env -S'make x'`, `sh -ec'make x'`.
     fn anywhere(text: String) -> Self {
         let ends = |letter: char| !(letter.is_alphanumeric() || "-_.*?".contains(letter));
         let starts = text.match_indices(ends).map(|(at, sign)| at + sign.len());
-        let starts = std::iter::once(0).chain(starts).collect();
+        let flags = text.match_indices(" -").map(|(at, sign)| at + sign.len());
+        let joined = flags.flat_map(|flag| {
+            let letters = text[flag..].char_indices().take(FLAG_LETTERS_MAX);
+            letters.map(move |(at, letter)| flag + at + letter.len_utf8())
+        });
+        let starts = std::iter::once(0).chain(starts).chain(joined).collect();
         Self { text, starts }
     }
 

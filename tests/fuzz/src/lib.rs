@@ -1,8 +1,20 @@
-//! Shared by the fuzz targets: bytes read as choices, and folders that are removed when the process
-//! ends.
+//! The fuzz targets, and what they share: bytes read as choices, and folders.
 
-use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+pub mod assembly;
+pub mod history;
+pub mod inputs;
+pub mod journal;
+pub mod media;
+pub mod permission;
+pub mod refusal;
+pub mod settings;
+pub mod sse;
+pub mod words;
+
+#[cfg(test)]
+mod seeds;
+
+use std::path::PathBuf;
 
 use outlast::tools::{PermissionMode, ToolSettings, Toolbox};
 use tempfile::TempDir;
@@ -52,18 +64,22 @@ impl<'a> Tape<'a> {
     }
 }
 
-/// A folder that is there for as long as the process.
-pub fn folder() -> &'static Path {
-    static FOLDER: OnceLock<TempDir> = OnceLock::new();
-    let folder = FOLDER.get_or_init(|| {
-        let folder = TempDir::new().expect("a scratch folder can be made");
-        for name in ["work/src", "home", "scratch"] {
-            std::fs::create_dir_all(folder.path().join(name)).expect("a folder can be made");
-        }
-        std::fs::write(folder.path().join("work/src/a.rs"), "x\n").expect("a file can be made");
-        folder
-    });
-    folder.path()
+thread_local! {
+    static FOLDER: TempDir = scratch_folder();
+}
+
+fn scratch_folder() -> TempDir {
+    let folder = TempDir::new().expect("a scratch folder can be made");
+    for name in ["work/src", "home", "scratch"] {
+        std::fs::create_dir_all(folder.path().join(name)).expect("a folder can be made");
+    }
+    std::fs::write(folder.path().join("work/src/a.rs"), "x\n").expect("a file can be made");
+    folder
+}
+
+/// A folder that exists until the thread ends.
+pub fn folder() -> PathBuf {
+    FOLDER.with(|folder| folder.path().to_owned())
 }
 
 pub fn work() -> PathBuf {
