@@ -296,10 +296,7 @@ impl Toolbox {
             .forbids_agents(None)
             .or_else(|| permissions.forbids_agents(Some(&wanted.subagent_type)));
         match denied {
-            Some(rule) => {
-                let rule = rule.to_owned();
-                Err(Denial::Agent { kind: wanted.subagent_type.clone(), rule })
-            }
+            Some(rule) => Err(Denial::Agent { kind: wanted.subagent_type.clone(), rule }),
             None => Ok(()),
         }
     }

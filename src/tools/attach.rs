@@ -95,7 +95,8 @@ impl Toolbox {
     /// Lists the names in a folder, without those hidden by rules.
     fn list_folder(&self, folder: &ResolvedPath) -> Result<ToolOutcome, ToolError> {
         let entries = fs::read_dir(&folder.real).map_err(|error| error.to_string())?;
-        let seen = |path: &Path| !self.tools.permissions.hides(BuiltinTool::Read, path);
+        let permissions = self.tools.permissions.current();
+        let seen = |path: &Path| !permissions.hides(BuiltinTool::Read, path);
         let mut names: Vec<String> = entries
             .flatten()
             .filter(|entry| seen(&entry.path()))

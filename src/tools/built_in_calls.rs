@@ -96,7 +96,7 @@ impl ToolSet {
                 (named, changed, may_move, runs_git)
             }
         };
-        let tool_set = Arc::clone(self);
+        let permissions = self.permissions.current().into_owned();
         let mut folders = self.places.readable_folders();
         if runs_git {
             folders.extend_from_slice(self.permissions.repositories());
@@ -107,7 +107,7 @@ impl ToolSet {
                 real: folder.clone(),
                 scope: PathScope::Inside,
             };
-            self.permissions.hides_below(&target)
+            permissions.hides_below(&target)
         };
         let hides_some = folders.iter().chain(&named).any(&hides_below);
         // A program in a folder of the run could be one that a command has put there.
@@ -123,7 +123,7 @@ impl ToolSet {
         let mut programs = program_places(&path, libraries, self.places.home.as_deref());
         programs.retain(|folder| !hides_below(folder));
         let hides: Hides =
-            Callback(Arc::new(move |path| tool_set.permissions.hides(BuiltinTool::Read, path)));
+            Callback(Arc::new(move |path| permissions.hides(BuiltinTool::Read, path)));
         CommandScope::Plain(PlainScope {
             folders,
             named,

@@ -44,7 +44,7 @@ impl ToolSet {
         globs: Option<&str>,
         kind: Option<&str>,
     ) -> Result<SearchScope, ToolError> {
-        let tools = Arc::clone(self);
+        let permissions = self.permissions.current().into_owned();
         let missing = || format!("[there is no folder {}]", target.written.display());
         Ok(SearchScope {
             root: target.real.clone(),
@@ -52,7 +52,7 @@ impl ToolSet {
             missing_folder: (!pattern_folder.is_empty()).then(missing),
             globs: walk::compile_globs(&target.real, globs)?,
             types: kind.map(walk::find_types).transpose()?,
-            hides: Callback(Arc::new(move |path| tools.permissions.hides(tool, path))),
+            hides: Callback(Arc::new(move |path| permissions.hides(tool, path))),
         })
     }
 

@@ -129,7 +129,8 @@ impl Toolbox {
     /// The change is not valid or not allowed; nothing was changed.
     pub fn update_permissions(&self, update: &PermissionUpdate) -> Result<(), UpdateError> {
         let places = &self.tools.places;
-        self.settings.live.apply(update, |folder| places.resolve(folder, places.cwd()).real)
+        let folders = (places.cwd(), places.home.as_deref());
+        self.settings.live.apply(update, folders, |it| places.resolve(it, places.cwd()).real)
     }
 
     /// Starts the supervisor of commands. Blocks briefly.

@@ -86,15 +86,45 @@ async fn a_command_with_a_rule_runs_unless_a_deny_rule_covers_the_new_target() {
     }
 }
 
+/// Adds a deny rule, as a host does.
+fn deny(bench: &Bench, tool: &str, content: &str) {
+    let rule = json!({ "toolName": tool, "ruleContent": content });
+    let update = json!({ "type": "addRules", "rules": [rule], "behavior": "deny" });
+    let update: PermissionUpdate = serde_json::from_value(update).expect("an update");
+    bench.toolbox.update_permissions(&update).expect("a valid rule");
+}
+
+#[tokio::test]
+async fn rules_that_the_host_adds_apply_to_searches_and_to_the_home_folder() {
+    let bench = bench(|settings| settings.permissions.mode = PermissionMode::Default);
+    deny(&bench, "Read", "./first");
+    let searches = [
+        ("Grep", json!({ "pattern": "the" })),
+        ("Glob", json!({ "pattern": "*" })),
+        ("Bash", json!({ "command": "grep -r the . 2> /dev/null" })),
+    ];
+    let confined = LandlockSupport::probe().restricts_files();
+    for (name, input) in searches.into_iter().filter(|(name, _)| confined || *name != "Bash") {
+        let found = text(&run(&bench, permit(&bench, name, input)).await);
+        assert!(found.contains("second") && !found.contains("first"), "{name}: {found}");
+    }
+}
+
+#[test]
+fn a_rule_that_the_host_adds_may_name_the_home_folder() {
+    let bench = bench(|settings| settings.permissions.mode = PermissionMode::BypassPermissions);
+    let read = call("Read", json!({ "file_path": "~/kept/a" }));
+    assert!(bench.toolbox.admit(&read).is_ok());
+    deny(&bench, "Read", "~/kept/**");
+    assert!(bench.toolbox.admit(&read).is_err());
+}
+
 #[tokio::test]
 async fn a_rule_that_the_host_adds_after_the_check_applies() {
     let bench = bench(|settings| settings.permissions.mode = PermissionMode::BypassPermissions);
     let permits =
         ["first", "second"].map(|name| permit(&bench, "Read", json!({ "file_path": name })));
-    let rule = json!({ "toolName": "Read", "ruleContent": "./first" });
-    let update = json!({ "type": "addRules", "rules": [rule], "behavior": "deny" });
-    let update: PermissionUpdate = serde_json::from_value(update).expect("an update");
-    bench.toolbox.update_permissions(&update).expect("a valid rule");
+    deny(&bench, "Read", "./first");
     let [first, second] = permits;
     let first = run(&bench, first).await;
     assert!(first.denied.is_some_and(|why| why.contains("denied")), "{:?}", first.content);

@@ -141,13 +141,13 @@ impl Permissions {
         self.live.count()
     }
 
-    /// Returns the current permissions, with the changes of the host.
-    pub(super) fn current(&self) -> Cow<'_, Self> {
-        let (mode, rules) = (self.live.mode(), self.live.rules(&self.cwd, self.home.as_deref()));
+    /// Returns the current permissions, with the changes that the host has made until now.
+    pub(in super::super) fn current(&self) -> Cow<'_, Self> {
+        let (mode, rules) = self.live.changes(&self.cwd, self.home.as_deref());
         if mode.is_none() && rules.is_empty() {
             return Cow::Borrowed(self);
         }
-        let mut current = self.clone();
+        let mut current = Self { live: LivePermissions::default(), ..self.clone() };
         current.mode = mode.unwrap_or(current.mode);
         current.rules.extend(rules);
         Cow::Owned(current)
@@ -213,7 +213,7 @@ impl Permissions {
             rule.list == RuleList::Deny && rule.covers_external(name, input)
         };
         let name = name.offered;
-        self.check_restrictions(covers, name, None, |_| name.to_owned()).err()
+        self.current().check_restrictions(covers, name, None, |_| name.to_owned()).err()
     }
 
     /// Checks a call of an external tool. `server` is the prefix of the names of the server's
@@ -256,8 +256,9 @@ impl Permissions {
     }
 
     /// The rule that forbids starting sub-agents of this kind, or of every kind.
-    pub(in super::super) fn forbids_agents(&self, kind: Option<&str>) -> Option<&str> {
-        self.restriction(|rule| rule.covers_agents(kind)).map(|rule| rule.text.as_str())
+    pub(in super::super) fn forbids_agents(&self, kind: Option<&str>) -> Option<String> {
+        let current = self.current();
+        current.restriction(|rule| rule.covers_agents(kind)).map(|rule| rule.text.clone())
     }
 
     /// Applies the rules that deny or ask about reading a file, which its author may have named or
@@ -269,7 +270,8 @@ impl Permissions {
         self.current().check_restrictions(covers, tool.name(), Some(tool), what)
     }
 
-    /// True if a search must hide this file.
+    /// True if a search must hide this file, by the rules at the start: ask [`Self::current`] for
+    /// the permissions before a search.
     pub(in super::super) fn hides(&self, tool: BuiltinTool, path: &Path) -> bool {
         self.restriction(|rule| rule.covers_path(tool, path)).is_some()
             || self.is_secret(tool, path)

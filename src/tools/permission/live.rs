@@ -107,23 +107,28 @@ impl LivePermissions {
         if mode == PermissionMode::BypassPermissions && !self.may_bypass {
             return Err(UpdateError::NoBypass);
         }
-        let mut before = None;
-        self.change(|changes| before = changes.mode.replace(mode));
-        if let Some(announce) = self.listener.as_ref().filter(|_| before != Some(mode)) {
-            announce(mode);
-        }
+        self.change(|changes| {
+            let before = changes.mode.replace(mode);
+            // Before the next change, so that the last announced mode is the one in effect.
+            if let Some(announce) = self.listener.as_ref().filter(|_| before != Some(mode)) {
+                announce(mode);
+            }
+        });
         Ok(())
     }
 
-    /// Makes a change, for all calls from now on. `resolve` returns the real path of a folder.
+    /// Makes a change, for all calls from now on. Rules are checked for these folders. `resolve`
+    /// returns the real path of a folder.
     ///
     /// # Errors
     /// The change is not valid or not allowed; nothing was changed.
     pub(in super::super) fn apply(
         &self,
         update: &PermissionUpdate,
+        (cwd, home): (&Path, Option<&Path>),
         resolve: impl Fn(&str) -> PathBuf,
     ) -> Result<(), UpdateError> {
+        let checked = |rules: &[RuleText], list| checked(rules, list, cwd, home);
         match update {
             PermissionUpdate::AddRules { rules, behavior } => {
                 let rules = checked(rules, *behavior)?;
@@ -195,22 +200,32 @@ impl LivePermissions {
         changes.mode.filter(|_| !self.keeps_mode)
     }
 
-    /// The rules that were added.
-    pub(super) fn rules(&self, cwd: &Path, home: Option<&Path>) -> Vec<PermissionRule> {
+    /// The mode, if it was changed, and the rules that were added.
+    pub(super) fn changes(
+        &self,
+        cwd: &Path,
+        home: Option<&Path>,
+    ) -> (Option<PermissionMode>, Vec<PermissionRule>) {
         let changes = self.changes.read();
         let parse = |(list, text): &(RuleList, String)| {
             // Rules were checked when they were added.
             PermissionRule::parse_all(text, *list, cwd, home).unwrap_or_default()
         };
-        changes.rules.iter().flat_map(parse).collect()
+        let mode = changes.mode.filter(|_| !self.keeps_mode);
+        (mode, changes.rules.iter().flat_map(parse).collect())
     }
 }
 
 /// The rules as texts, each valid.
-fn checked(rules: &[RuleText], list: RuleList) -> Result<Vec<(RuleList, String)>, UpdateError> {
+fn checked(
+    rules: &[RuleText],
+    list: RuleList,
+    cwd: &Path,
+    home: Option<&Path>,
+) -> Result<Vec<(RuleList, String)>, UpdateError> {
     let check = |rule: &RuleText| {
         let rule = rule.text();
-        match check_rule(&rule, list, Path::new("/"), None) {
+        match check_rule(&rule, list, cwd, home) {
             Ok(()) => Ok((list, rule)),
             Err(why) => Err(UpdateError::Rule { rule, why }),
         }
