@@ -35,8 +35,8 @@ enum PermissionAnswer {
     Allow(Option<Value>),
     /// Denied, with the reason for the model.
     Deny(String),
-    /// Denied, and the run ends.
-    End,
+    /// Denied with this reason, and the run ends.
+    End(String),
 }
 
 /// The reason that a change of permissions is not made.
@@ -86,7 +86,8 @@ impl RunWorld<'_> {
         };
         let why = match answer {
             PermissionAnswer::Deny(why) => why,
-            PermissionAnswer::End => {
+            PermissionAnswer::End(why) => {
+                self.record_denial(call, &why);
                 return Err(CancelReason::Interrupt(Interrupt::HostRequest).into());
             }
             PermissionAnswer::Allow(input) => {
@@ -166,10 +167,12 @@ impl RunWorld<'_> {
             }
         };
         self.apply_updates(answer["updatedPermissions"].as_array().map_or(&[], Vec::as_slice));
-        if answer["behavior"] == "deny" && answer["interrupt"] == true {
-            return Ok(PermissionAnswer::End);
+        let ends_turn = answer["interrupt"] == true;
+        let answer = parse_answer(HOST, &answer);
+        if let (PermissionAnswer::Deny(why), true) = (&answer, ends_turn) {
+            return Ok(PermissionAnswer::End(why.clone()));
         }
-        Ok(parse_answer(HOST, &answer))
+        Ok(answer)
     }
 
     /// Makes changes of permissions that come with an answer.
@@ -204,7 +207,8 @@ impl RunWorld<'_> {
 /// Returns the changes of permissions that the host may offer to the user.
 fn suggestions(call: &ToolCall) -> Value {
     match (call.name.as_str(), call.input["command"].as_str()) {
-        ("Bash", Some(command)) => json!([{
+        // In a rule, `*` stands for any text: there is none for such a command only.
+        ("Bash", Some(command)) if !command.contains('*') => json!([{
             "type": "addRules",
             "rules": [{ "toolName": "Bash", "ruleContent": command }],
             "behavior": "allow",

@@ -269,7 +269,7 @@ impl RunWorld<'_> {
                     let outcome = refusal.into_outcome();
                     if let Some(reason) = &outcome.denied {
                         notices.extend(decision.allows().then(|| reason.clone()));
-                        self.record_denial(slot, reason);
+                        self.record_denial(slot.listed(), reason);
                     }
                     slot.result = Some(slot.result_of(outcome));
                 }
@@ -418,7 +418,7 @@ impl RunWorld<'_> {
     /// Records the outcome of a call that was run.
     fn finish(&mut self, slot: &mut ResultSlot, outcome: ToolOutcome) {
         if let Some(reason) = &outcome.denied {
-            self.record_denial(slot, reason);
+            self.record_denial(slot.listed(), reason);
         }
         let (block, detail) = slot.result_of(outcome);
         self.journal.outcome(&block, &detail);
@@ -434,13 +434,12 @@ impl RunWorld<'_> {
         self.caller.accounting.record_searches(lines);
     }
 
-    fn record_denial(&mut self, slot: &ResultSlot, reason: &str) {
+    pub(super) fn record_denial(&mut self, call: &ToolCall, reason: &str) {
         self.tools.record_denial();
         if !self.context.is_root() && self.fails_for_denial() {
             self.context.deps.registry.raise_alarm();
         }
-        let ToolCall { name: tool_name, id: tool_use_id, input: tool_input } =
-            slot.listed().clone();
+        let ToolCall { name: tool_name, id: tool_use_id, input: tool_input } = call.clone();
         let denial = Denial { tool_name, tool_use_id, tool_input, reason: reason.to_owned() };
         let denied = UndoneCalls { denied: vec![denial.clone()], ..UndoneCalls::default() };
         self.journal.undone_calls(denied);

@@ -181,6 +181,25 @@ async fn a_mode_that_comes_with_an_answer_is_told_to_hooks_messages_and_later_tu
 }
 
 #[tokio::test]
+async fn a_denial_that_ends_the_turn_is_in_its_result() {
+    for (command, rule) in [("touch a", json!("touch a")), ("rm build/*.o", Value::Null)] {
+        let server = serve(Scenario::new().tool("Bash", json!({ "command": command })));
+        let run = RunBuilder::bare(&server.base_url());
+        let mut host = HostDriver::with(run, &["--permission-prompt-tool", "stdio"]);
+        host.prompt("go").await;
+        let question = permission_question(&mut host).await;
+        let suggestions = &question["request"]["permission_suggestions"];
+        assert_eq!(suggestions[0]["rules"][0]["ruleContent"], rule, "{suggestions}");
+        let answer = json!({ "behavior": "deny", "message": "not here", "interrupt": true });
+        reply(&mut host, &question, &answer).await;
+        let denial = host.result().await["permission_denials"][0].clone();
+        assert_eq!(denial["tool_input"]["command"], command, "{denial}");
+        assert!(denial["reason"].to_string().contains("not here"), "{denial}");
+        host.end().await;
+    }
+}
+
+#[tokio::test]
 async fn a_folder_that_comes_with_an_answer_is_a_working_folder_of_this_and_later_turns() {
     let outside = tempfile::tempdir().expect("a temporary folder");
     let read = |name: &str| json!({ "file_path": outside.path().join(name) });
