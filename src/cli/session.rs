@@ -296,6 +296,8 @@ fn apply_limits(run: Run, turns: u32, before: Option<&Limits>, limits: &Limits) 
         budgets.schema_tries = left(budgets.schema_tries, were.schema_tries, are.schema_tries);
         budgets.requirement_tries =
             left(budgets.requirement_tries, were.requirement_tries, are.requirement_tries);
+        budgets.objections = left(budgets.objections, were.objections, are.objections);
+        budgets.nudges = left(budgets.nudges, were.nudges, are.nudges);
     }
     // Fast mode must be requested by this process; once given up, it stays off.
     let fast = limits.fast.is_some() && run.budgets.fast_mode > 0;

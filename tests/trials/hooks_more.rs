@@ -63,6 +63,21 @@ async fn a_run_killed_in_its_stop_hooks_runs_them_again_on_resume() {
 }
 
 #[tokio::test]
+async fn a_resume_with_a_higher_limit_allows_further_objections() {
+    const LIMIT: &str = "CLAUDE_CODE_STOP_HOOK_BLOCK_CAP";
+    let server = serve(Scenario::new().reply("Done.").times(4));
+    let settings = one("Stop", "echo not yet >&2; exit 2");
+    let mut ended = trial(&server, &settings).env(LIMIT, "2").args(["do it"]).run().await;
+    let settings = settings.to_string();
+    for (limit, requests) in [("2", 2), ("4", 4)] {
+        let args = ["--settings", &settings, "--output-format", "json", "--continue"];
+        ended = ended.again(&server.base_url()).env(LIMIT, limit).args(args).run().await;
+        assert_eq!(ended.result()["terminal_reason"], "stop_hook_blocked");
+        assert_eq!(server.requests().len(), requests);
+    }
+}
+
+#[tokio::test]
 async fn stop_hooks_that_already_agreed_do_not_run_again() {
     let server = serve(Scenario::new().reply("Done."));
     let settings = one("Stop", "echo asked >> asked");
