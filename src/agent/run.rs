@@ -69,19 +69,31 @@ pub async fn run(
     };
     let ended = flatten_result(catch_async_panic(Box::pin(session)).await);
     let reason = *ended.as_ref().unwrap_or(&StopReason::InternalError);
-    // If this panics, the remaining steps of the end follow all the same.
-    let _ = catch_async_panic(world.end_work(reason)).await;
+    // If a step of the end panics, the remaining ones follow all the same.
+    let done = catch_async_panic(world.end_work(reason)).await;
+    warn_of_panic(&mut world, done);
     if finished.is_none() {
-        let _ = catch_async_panic(world.run_end_hooks(reason)).await;
+        let done = catch_async_panic(world.run_end_hooks(reason)).await;
+        warn_of_panic(&mut world, done);
     }
-    let _ = catch_async_panic(world.end_servers(reason, state)).await;
+    let done = catch_async_panic(world.end_servers(reason, state)).await;
+    warn_of_panic(&mut world, done);
     drop(leftovers);
     let reason = close(&mut world, ended);
-    let _ = catch_async_panic(world.settle_journal()).await;
+    let done = catch_async_panic(world.settle_journal()).await;
+    warn_of_panic(&mut world, done);
     settle_shared_work(&mut world).await;
     let outcome = world.outcome(reason);
     let _ = catch_async_panic(world.close_journal()).await;
     outcome
+}
+
+/// Warns of a panic at the end of the run. The observer may panic, too.
+fn warn_of_panic(world: &mut RunWorld<'_>, done: Result<(), Panic>) {
+    if let Err(panic) = done {
+        let text = format!("the end of the run failed from a defect: {}", panic.summary());
+        let _ = catch_panic(|| world.monitor.emit(&RunEvent::Warning(text)));
+    }
 }
 
 /// The start of a session, or its continuation.
