@@ -195,7 +195,7 @@ impl Nudge {
             }
             Self::LeftOpen => LEFT_OPEN,
             Self::WrapUp => {
-                "Nine tenths of the time for this run are gone. Finish the step at hand, leave \
+                "The time for this run is nearly over. Finish the step at hand, leave \
                  the work in a consistent state, and end with what is done and what is not."
             }
             Self::StepBack => {
