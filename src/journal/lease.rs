@@ -101,7 +101,7 @@ impl SessionLease {
         let before = read_lease(&path).map_err(|_unreadable| LeaseRefusal::Unavailable)?;
         let previous = before.as_deref().and_then(LeaseRecord::parse);
         let last = previous.as_ref().map_or(0, |record| record.epoch).max(request.epoch_before);
-        let claim = match LeaseClaim::make(&path, last + 1, request.machine) {
+        let claim = match LeaseClaim::make(&path, last.saturating_add(1), request.machine) {
             Ok(claim) => claim,
             Err(held @ LeaseRefusal::Held(_)) => return Err(held),
             Err(LeaseRefusal::Unavailable) => {
@@ -339,6 +339,16 @@ mod tests {
         let (_second, takeover) = acquire(&journal, "two").expect("its owner is gone");
         assert_eq!(takeover, Takeover::Presumed);
         assert!(first.fence().check().is_err(), "and may not write");
+    }
+
+    #[test]
+    fn a_lease_whose_epoch_cannot_rise_is_not_taken_over() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let journal = folder.path().join("session.jsonl");
+        let record = LeaseRecord::new(&machine("one"), u64::MAX);
+        fs::write(lease_path(&journal), record.json()).expect("a lease");
+        let_expire(&journal);
+        assert!(matches!(acquire(&journal, "two"), Err(LeaseRefusal::Unavailable)));
     }
 
     #[test]

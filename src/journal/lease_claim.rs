@@ -48,7 +48,7 @@ impl LeaseClaim {
         machine: &MachineId,
     ) -> Result<Self, LeaseRefusal> {
         let mut links = Vec::new();
-        for epoch in first..first + ABANDONED_MAX {
+        for epoch in first..first.saturating_add(ABANDONED_MAX) {
             let link = lease.with_extension(format!("lease.{epoch}"));
             let record = LeaseRecord::new(machine, epoch);
             match symlink(OsString::from_vec(record.json()), &link) {

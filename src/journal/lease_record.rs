@@ -24,7 +24,7 @@ const RECORD_BYTES_MAX: u64 = 4096;
 pub(super) struct LeaseRecord {
     /// Unique for each acquisition.
     owner: String,
-    /// The fencing token: the number of processes that have owned the session, this one included.
+    /// The fencing token: it rises with each process that owns the session.
     pub(super) epoch: u64,
     pub(super) host: String,
     /// The boot id of the machine, or the value of `OUTLAST_HOST_ID`.

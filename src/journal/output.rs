@@ -334,6 +334,10 @@ fn serve(
             lines.extend_from_slice(&append.lines);
             (sync, count) = (sync.max(append.sync), count + 1);
         }
+        // Lines that arrive without pause do not delay a sync that is due.
+        if sync_at.is_some_and(|at| at <= Instant::now()) {
+            sync = Sync::Now;
+        }
         // The sink holds the lock and the lease of the session, which the run keeps after a panic.
         if let Err(panic) = catch_panic(|| append(&mut sink, target, &lines, sync)) {
             sink.fail(target.0, &io::Error::other(panic.summary()));

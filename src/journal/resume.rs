@@ -163,7 +163,8 @@ impl LockedSession {
         }
         let dropped = totals.dropped_records;
         let damage = restored.contract.damage.clone();
-        let epoch = restored.contract.opened.as_ref().map_or(0, |open| open.epoch) + 1;
+        let epoch =
+            restored.contract.opened.as_ref().map_or(0, |open| open.epoch).saturating_add(1);
         let start = JournalStart { dropped, damage, ..JournalStart::new(epoch) };
         journal.open(opening, &restored.contract.terms, start);
         let abandoned = answers.iter().filter_map(Block::answered_call);

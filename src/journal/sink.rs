@@ -137,9 +137,7 @@ impl JournalSink {
             Err(AppendError::Io(cause)) => {
                 let pause = began.elapsed() * RETRY_PAUSE_PER_COST;
                 let next = is_of_disk(&cause).then(|| Instant::now() + pause);
-                if let Self::Lost { retry, .. } = self {
-                    *retry = next;
-                }
+                self.stop(path, &cause, next);
             }
         }
     }
