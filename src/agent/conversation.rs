@@ -25,8 +25,9 @@ use super::run_event::RunEvent;
 use super::run_monitor::RunMonitor;
 use super::setup::Prompt;
 
-/// The conversation: its messages, and the parts of a reply that were reported. Every method that
-/// changes them takes the journal and records the change.
+/// The conversation: its messages, and the parts of a reply that were reported. A method that changes
+/// them takes the journal and records the change, except for changes that each process makes anew:
+/// to what a model or service refuses.
 pub(super) struct Conversation {
     history: History,
     secrets: KnownSecrets,

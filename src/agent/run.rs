@@ -35,7 +35,7 @@ const SETTLE_LIMIT: Duration = Duration::from_secs(2);
 /// result.
 const LATE_SETTLE_LIMIT: Duration = Duration::from_millis(300);
 
-/// Runs a task to its end. Failures of the model, tools, hooks and servers become an
+/// Runs a task to its end. Failures of the model, tools, hooks and servers become a
 /// [`RunOutcome`], and so does a panic of the run itself; a panic during setup or while the outcome
 /// is built is the caller's to catch. No process that tools have started is left when it returns or
 /// is dropped.

@@ -26,9 +26,10 @@ pub(super) struct RunMonitor<'a> {
     post: UnboundedSender<RunEvent>,
     /// True if the observer panicked. It is not called again, so that the run can end.
     observer_panicked: bool,
-    /// Time of the last report. Silence is measured from there, and not from the start of the
-    /// current wait: many short waits in a row are a long silence.
-    last_emitted: Instant,
+    /// Time of the last beginning of a wait or heartbeat that was reported. Silence is measured from
+    /// there, and not from the start of the current wait: many short waits in a row are a long
+    /// silence.
+    last_sign: Instant,
     /// True if the loss of the journal was reported.
     journal_loss_reported: bool,
     /// The time at which it was noticed that the run is cut off, and the reason.
@@ -132,7 +133,7 @@ impl<'a> RunMonitor<'a> {
             inbox,
             post,
             observer_panicked: false,
-            last_emitted: Instant::now(),
+            last_sign: Instant::now(),
             journal_loss_reported: false,
             cut: None,
             cut_wait: None,
@@ -166,7 +167,7 @@ impl<'a> RunMonitor<'a> {
     /// Begins a wait.
     pub(super) fn begin(&self) -> WaitTimer {
         let period = self.clock.real(self.heartbeat).max(Duration::from_millis(1));
-        let mut ticks = interval_at(self.last_emitted + period, period);
+        let mut ticks = interval_at(self.last_sign + period, period);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         WaitTimer { began: self.clock.now(), ticks }
     }
@@ -175,7 +176,7 @@ impl<'a> RunMonitor<'a> {
     pub(super) fn begin_soon(&self, first: Duration) -> WaitTimer {
         let mut timer = self.begin();
         let period = timer.ticks.period();
-        timer.ticks.reset_at((self.last_emitted + period).min(Instant::now() + first));
+        timer.ticks.reset_at((self.last_sign + period).min(Instant::now() + first));
         timer
     }
 
@@ -185,7 +186,7 @@ impl<'a> RunMonitor<'a> {
         let mut timer = self.begin();
         let period = timer.ticks.period();
         let least = Instant::now() + least.min(period);
-        timer.ticks.reset_at((self.last_emitted + period).max(least));
+        timer.ticks.reset_at((self.last_sign + period).max(least));
         timer
     }
 
@@ -350,7 +351,7 @@ impl<'a> RunMonitor<'a> {
 
     /// Returns true if a heartbeat is due, or nearly so.
     fn is_silent(&self) -> bool {
-        self.last_emitted.elapsed() >= self.clock.real(self.heartbeat).mul_f64(0.9)
+        self.last_sign.elapsed() >= self.clock.real(self.heartbeat).mul_f64(0.9)
     }
 
     /// Returns a heartbeat of the wait with this timer.
@@ -381,7 +382,7 @@ impl<'a> RunMonitor<'a> {
         // Queued events are older, so they are reported first.
         self.emit_inbox();
         if matches!(event, RunEvent::WaitBegins { .. } | RunEvent::Heartbeat(_)) {
-            self.last_emitted = Instant::now();
+            self.last_sign = Instant::now();
         }
         self.observe(event);
     }

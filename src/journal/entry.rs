@@ -226,7 +226,7 @@ impl BackgroundWork {
 /// A process that starts writing to a session.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct OpenRecord {
-    /// Number of processes that have written to this session, this one included.
+    /// Rises with each process that writes to this session.
     pub epoch: u64,
     pub pid: u32,
     pub host: String,

@@ -63,7 +63,7 @@ pub struct Journal {
     pub(super) earlier_ids: HashSet<String>,
     /// Tool results of the last reply that are already written, by tool call id.
     pub(super) answered: HashMap<String, Uuid>,
-    /// Number of processes that have written to the session, including this one.
+    /// Rises with each process that writes to the session.
     pub(super) epoch: u64,
     pub(super) mirror: Option<JournalMirror>,
     /// The state of the prompt: a reader folds the same lines to the same state.
@@ -292,8 +292,8 @@ impl Journal {
     }
 
     /// Appends the outcome of a tool call: its result block, and its structured result for
-    /// programs. The model may read it meanwhile; it is on disk once it or the next intent is
-    /// flushed. Until then the loss of power can undo it, or the end of the process while the disk
+    /// programs. The model may read it meanwhile. It is written once it is flushed, and on disk with
+    /// the next sync, at the latest before the next intent. Until then the loss of power can undo it, or the end of the process while the disk
     /// does not answer, after which the outcome of the call is unknown.
     pub fn outcome(&mut self, result: &Block, detail: &serde_json::Value) -> Uuid {
         let id = Uuid::new_v4();

@@ -181,7 +181,7 @@ struct Append {
 /// The progress of the thread.
 #[derive(Debug)]
 struct JournalProgress {
-    /// Number of appends that are finished: written, and synced if that was required.
+    /// Number of appends that are finished: written, and synced if that was required at once.
     finished: u64,
     health: JournalHealth,
 }

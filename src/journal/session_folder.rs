@@ -323,7 +323,7 @@ fn base36(mut number: u32) -> String {
     }
 }
 
-/// Opens the file of a session. Fails if it is a symbolic link.
+/// Opens a file beside sessions for reading. Fails if it is a symbolic link.
 pub(super) fn open_without_links(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(nix::libc::O_NOFOLLOW).open(path)
 }

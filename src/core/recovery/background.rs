@@ -2,7 +2,7 @@
 //!
 //! The run waits, and the results of the work are reported in a new turn. The wait for a command
 //! that never ends would be useless, so the model gets the list of running commands once: only the
-//! model can distinguish a build from a forgotten server.
+//! model can distinguish a build from a server that was left running.
 
 use super::event::{Action, Nudge, WorkStatus};
 use super::state::{Phase, Run};

@@ -78,7 +78,7 @@ const PROBE_INTERVAL: Duration = Duration::from_secs(25);
 pub struct WorkWait {
     pub most: Duration,
     /// The time without any change after which the model gets, once, the list of commands that the
-    /// run waits for: a forgotten server never ends.
+    /// run waits for: a server that was left running never ends.
     pub quiet: Duration,
 }
 

@@ -283,8 +283,7 @@ impl Run {
         self.call_from(context.at.after(pause), why, call, context)
     }
 
-    /// Waits in steps no longer than a heartbeat, so that the observer never mistakes silence for a
-    /// hang.
+    /// Waits in steps no longer than a heartbeat, so that silence is not taken for a hang.
     pub(super) fn wait(self, until: Moment, context: StepContext<'_>) -> StepOutcome {
         self.doing(Action::Wait { until: until.min(context.at.after(context.limits.heartbeat)) })
     }

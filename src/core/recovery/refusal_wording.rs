@@ -207,7 +207,7 @@ impl ClassifiedFault {
                 || refuses_images(&self.fault.detail().to_ascii_lowercase()))
     }
 
-    /// The position that the refusal names, if it blames the conversation.
+    /// The position that the refusal names, if that is in the conversation.
     pub fn rejected_block(&self) -> Option<BlockPath> {
         let words = self.rejection_text()?;
         if contains_any(&words, &REWRITTEN) {
@@ -216,7 +216,7 @@ impl ClassifiedFault {
         named(&words, "messages").find_map(parse_block_path)
     }
 
-    /// True if the refusal blames the definition of this tool: by its index among all tools or, in
+    /// True if the refusal names the definition of this tool: by its index among all tools or, in
     /// the words of `OpenAI`, by its name.
     pub fn rejects_tool(&self, index: usize, name: &str) -> bool {
         let words = self.rejection_text().filter(|words| !words.contains("cache_control"));

@@ -103,9 +103,7 @@ fn choose_repair(
         }
         RejectedContent::Pairs if has_unportable_calls(messages) => Some(BlockRepair::Rename),
         RejectedContent::Pairs => repair_of_pairs(messages, spot?),
-        RejectedContent::Block
-            if blames_call(messages, spot?) && has_unportable_calls(messages) =>
-        {
+        RejectedContent::Block if is_at_call(messages, spot?) && has_unportable_calls(messages) => {
             Some(BlockRepair::Rename)
         }
         RejectedContent::Block => repair_of_block(messages, spot?),
@@ -113,7 +111,7 @@ fn choose_repair(
 }
 
 /// True if a tool call or its result is at the reported position.
-fn blames_call(messages: &[Message], spot: BlockPath) -> bool {
+fn is_at_call(messages: &[Message], spot: BlockPath) -> bool {
     let block = messages.get(spot.message).and_then(|message| message.content.get(spot.block?));
     matches!(block, Some(Block::ToolUse { .. } | Block::ToolResult { .. }))
 }
