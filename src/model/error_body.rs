@@ -70,6 +70,9 @@ impl ErrorFields {
             code: first_text(&[
                 &error["details"]["error_code"],
                 &error["error_code"],
+                // Azure, and what LiteLLM passes on of it.
+                &error["innererror"]["code"],
+                &error["provider_specific_fields"]["innererror"]["code"],
                 &error["code"],
                 &error["details"][0]["reason"],
                 &error["metadata"]["error_type"],
@@ -83,6 +86,7 @@ impl ErrorFields {
         }
         parsed.unwrap_quotes(error, depth);
         parsed.add_window(error);
+        parsed.add_guardrail(error);
         Some(parsed)
     }
 
@@ -144,6 +148,13 @@ impl ErrorFields {
             if !self.message.contains(&window) {
                 self.message = format!("{} (n_ctx: {window})", self.message);
             }
+        }
+    }
+
+    /// Adds the name of the guardrail of `LiteLLM` that refused the request: its words may be any.
+    fn add_guardrail(&mut self, error: &Value) {
+        if let Some(name) = error["provider_specific_fields"]["guardrail_name"].as_str() {
+            self.message = format!("{} (guardrail: {name})", self.message);
         }
     }
 }

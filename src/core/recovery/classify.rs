@@ -1,7 +1,9 @@
 //! Classifies faults: maps raw facts about a failed call to the class that recovery acts on.
 
 use super::output_limit::refuses_output_cap;
-use super::refusal_wording::{refuses_images, refuses_signed_thinking, refuses_streaming};
+use super::refusal_wording::{
+    refuses_content, refuses_images, refuses_signed_thinking, refuses_streaming,
+};
 use super::{ClassifiedFault, EndpointStatus, ErrorClass, Failure, Fault, FaultKind, Timer};
 use crate::text::contains_any;
 
@@ -141,6 +143,14 @@ fn by_name_of_the_api(name: &str) -> Option<ErrorClass> {
         // LiteLLM, with status 400 or 401.
         "expired_key" => ErrorClass::TokenRevoked,
         "tool_name_conflict" | "available_tools_limit_exceeded" => ErrorClass::InvalidRequest,
+        // Azure and Kimi, OpenAI, DashScope, z.ai.
+        "content_filter"
+        | "ResponsibleAIPolicyViolation"
+        | "content_policy_violation"
+        | "moderation_blocked"
+        | "data_inspection_failed"
+        | "DataInspectionFailed"
+        | "1301" => ErrorClass::ContentFiltered,
         name if name.starts_with("request_body_encoding") => ErrorClass::InvalidRequest,
         // LiteLLM, of a key, team, user, organization or project, with status 401 or 403.
         name if name.ends_with("_model_access_denied") => ErrorClass::AuthError,
@@ -211,6 +221,8 @@ fn classify_status(status: u16, label: &str, message: &str) -> ErrorClass {
     match status {
         200 => classify_stream_error(label, message),
         400 | 404 | 415 | 422 | 500..=599 if refuses_images(message) => ErrorClass::ImageTooLarge,
+        // 446: Portkey.
+        400 | 403 | 422 | 446 | 500 if refuses_content(message) => ErrorClass::ContentFiltered,
         400 | 422 => classify_bad_request(message),
         401 | 403 if message.contains("revoked") => ErrorClass::TokenRevoked,
         401 => ErrorClass::InvalidApiKey,

@@ -300,11 +300,13 @@ fn with_odd_retry(
     plans
 }
 
-/// Omits content that was added since the last answer, where a request is refused as invalid for no
-/// recognised reason. This is the last plan, since the content may not be the cause.
+/// Omits content that was added since the last answer, where a request is refused by a content
+/// filter, or as invalid for no recognised reason. This is the last plan, since the content may not
+/// be the cause.
 fn omit_added_content(failure: Failure) -> Option<RecoveryPlan> {
-    let is_invalid = failure.class == ErrorClass::InvalidRequest;
-    (is_invalid && failure.mitigations.added).then_some(RecoveryPlan::OmitAdded)
+    let may_be_of_content =
+        matches!(failure.class, ErrorClass::InvalidRequest | ErrorClass::ContentFiltered);
+    (may_be_of_content && failure.mitigations.added).then_some(RecoveryPlan::OmitAdded)
 }
 
 /// Retries at once after a kept-alive connection died before any byte of the answer: the service

@@ -133,6 +133,31 @@ const IMAGE_INPUT: [&str; 10] = [
     "vision",
 ];
 
+/// Phrases of a content filter that refuses the request: Azure, `LiteLLM` and its guardrails,
+/// Bedrock, Portkey, Cloudflare, `OpenRouter`, `OpenAI`, `DeepSeek`, `DashScope`. Not of a
+/// guardrail that does not exist.
+const FILTERED_INPUT: [&str; 19] = [
+    "content management policy",
+    "contentpolicyviolation",
+    "violated guardrail",
+    "violated content safety",
+    "guardrail raised an exception",
+    "guardrail checks defined in the config failed",
+    "guardrail denied",
+    "blocked by guardrail",
+    "(guardrail: ",
+    "content blocked",
+    "prompt blocked",
+    "blocked by content",
+    "blocked by our content",
+    "blocked entity detected",
+    "requires moderation",
+    "violating our usage policy",
+    "content exists risk",
+    "inappropriate content",
+    "considered high risk",
+];
+
 /// Signs that the model does not accept a kind of input: `OpenRouter`, Bedrock, Ollama and
 /// llama.cpp, Mistral, vLLM.
 const NOT_TAKEN: [&str; 7] = [
@@ -423,6 +448,11 @@ fn ends_here(rest: &str) -> bool {
 /// True if a message, in lower case, refuses streaming.
 pub(super) fn refuses_streaming(words: &str) -> bool {
     contains_any(words, &STREAMING)
+}
+
+/// True if a message, in lower case, says that a content filter refuses the request.
+pub(super) fn refuses_content(words: &str) -> bool {
+    contains_any(words, &FILTERED_INPUT)
 }
 
 /// True if a message, in lower case, says that the model takes no images. A refusal of one image,

@@ -211,9 +211,9 @@ error_classes! {
     Refusal => "refusal", "unknown", FAILED, Model, RefusesProbes, Refused:
         "the model declined the task",
         "Its words, if there are any, are in partial_result; say more about the purpose, or change the task.";
-    /// A content filter of the service stopped the output each time.
+    /// A content filter refused the request, or stopped the output each time.
     ContentFiltered => "content_filtered", "invalid_request", FAILED, Model, RefusesProbes, Refused:
-        "a content filter of the service stopped each reply",
+        "a content filter of the service or a gateway refused the request, or stopped each reply",
         "Change the task, or the texts that it reads; a filter that a cloud or a gateway adds may \
          have settings there.";
     /// A 200 whose content could not be parsed.

@@ -371,7 +371,8 @@ fn error_of(record: &CallRecord, end: &CallEnd, failure: Failure) -> (u16, Optio
             }
             Some(_) | None => (400, None),
         },
-        ErrorClass::Refusal | ErrorClass::ContentFiltered | ErrorClass::Unknown => (302, None),
+        ErrorClass::ContentFiltered => (400, invalid("blocked by content policy")),
+        ErrorClass::Refusal | ErrorClass::Unknown => (302, None),
         ErrorClass::ServerError
         | ErrorClass::Aborted
         | ErrorClass::ApiTimeout
