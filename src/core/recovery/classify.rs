@@ -61,7 +61,7 @@ fn strip_decoration(name: &str) -> String {
 /// Classifies a refusal. The error's code outranks its type, and the type outranks the status (an
 /// error within a stream arrives with status 200). Wording comes last: it can change at any time.
 fn classify_refusal(status: u16, label: &str, code: &str, message: &str) -> ErrorClass {
-    if matches!(status, 429 | 500..=599) && refuses_signed_thinking(message) {
+    if matches!(status, 429 | 500..) && refuses_signed_thinking(message) {
         // A gateway's wrapper around the refusal of the service.
         return ErrorClass::InvalidRequest;
     }
@@ -220,7 +220,7 @@ fn classify_stream_error(label: &str, message: &str) -> ErrorClass {
 fn classify_status(status: u16, label: &str, message: &str) -> ErrorClass {
     match status {
         200 => classify_stream_error(label, message),
-        400 | 404 | 415 | 422 | 500..=599 if refuses_images(message) => ErrorClass::ImageTooLarge,
+        400 | 404 | 415 | 422 | 500.. if refuses_images(message) => ErrorClass::ImageTooLarge,
         // 446: Portkey.
         400 | 403 | 422 | 446 | 500 if refuses_content(message) => ErrorClass::ContentFiltered,
         400 | 422 => classify_bad_request(message),
@@ -252,7 +252,8 @@ fn classify_status(status: u16, label: &str, message: &str) -> ErrorClass {
         413 => ErrorClass::RequestTooLarge,
         429 => ErrorClass::RateLimit,
         529 => ErrorClass::ServerOverload,
-        500..=599 => classify_gateway_error(label, message),
+        // Some proxies use numbers that HTTP does not have, such as 999.
+        500.. => classify_gateway_error(label, message),
         400..=499 => ErrorClass::InvalidRequest,
         _ => ErrorClass::Unknown,
     }
