@@ -5,13 +5,13 @@ use std::fmt::Write as _;
 use crate::agent::{RunCosts, RunOutcome};
 use crate::journal::JournalHealth;
 use crate::recovery::{
-    ErrorClass, FailureStage, Fault, FaultKind, Interrupt, KEY_HELPER_FAILED, Money, RetryHint,
-    Shortfall, StopReason, TUNNEL_REFUSED, Timer,
+    ErrorClass, FailureStage, Fault, FaultKind, Interrupt, KEY_HELPER_FAILED, Money, RetryAfter,
+    RetryHint, Shortfall, StopReason, TUNNEL_REFUSED, Timer,
 };
 use crate::text::shortened;
 
 use super::awaited::awaited;
-use super::timestamps::{self, WallTime};
+use super::timestamps::{self, WallTime, format_duration};
 
 /// The maximum length of a quoted error, in characters.
 const DETAIL_MAX: usize = 500;
@@ -112,15 +112,24 @@ fn timer_flag(timer: Timer) -> &'static str {
 
 /// Returns the error class of the last failure, or of the stop reason.
 pub(super) fn error_class(outcome: &RunOutcome) -> Option<ErrorClass> {
-    let last = outcome.failure.as_ref().map(|failure| failure.class);
-    outcome.reason.info().error_class.or(last)
+    outcome.reason.info().error_class.or(error_class_of_failure(outcome))
+}
+
+fn error_class_of_failure(outcome: &RunOutcome) -> Option<ErrorClass> {
+    outcome.failure.as_ref().map(|failure| failure.class)
 }
 
 fn deadline_message(outcome: &RunOutcome) -> String {
     if let Some(unfinished) = &outcome.broken {
         return format!("time ran out before {unfinished}");
     }
+    let retry_after = outcome.fault().and_then(|fault| fault.retry_after);
     match (outcome.hooks.cut.as_slice(), &outcome.late_wait) {
+        // The run ended without that wait.
+        ([], None) if let Some(RetryAfter { wait, .. }) = retry_after => {
+            let wait = format_duration(wait);
+            format!("the service asks for a wait of {wait}, which would end after the time limit")
+        }
         ([], None) => "time ran out".to_owned(),
         ([], Some(wait)) => format!("time ran out while waiting for {}", awaited(wait)),
         (cut, _) => {
@@ -185,23 +194,48 @@ fn describe(outcome: &RunOutcome) -> Option<(String, &'static str)> {
         }
         StopReason::EmptyResponse => return Some(owned(class_advice(ErrorClass::EmptyResponse))),
         StopReason::Refusal => return Some(owned(class_advice(ErrorClass::Refusal))),
-        // The fault names the proxy, and the variable to correct.
-        StopReason::ModelError(_) if outcome.fault().is_some_and(is_refused_by_proxy) => {
-            ("a proxy on the way refused the request".to_owned(), "")
-        }
-        // A reply that stays paused has no fault.
-        StopReason::ModelError(ErrorClass::BadResponse)
-            if outcome.failure.is_none()
-                && outcome.stop_reason.as_deref() == Some("pause_turn") =>
-        {
-            (
-                "the service paused its reply again and again (stop reason pause_turn)".to_owned(),
-                "Try again later, or continue the session: it keeps the parts of the reply.",
-            )
-        }
-        StopReason::ModelError(class) => return Some(owned(call_advice(class, outcome))),
+        StopReason::ModelError(class) => return Some(describe_model_error(class, outcome)),
     };
     Some((what, advice))
+}
+
+/// Describes a failed request by what is known beside its class.
+fn describe_model_error(class: ErrorClass, outcome: &RunOutcome) -> (String, &'static str) {
+    let has = |check: fn(&Fault) -> bool| outcome.fault().is_some_and(check);
+    // A reply that stays paused has no fault.
+    let is_paused =
+        outcome.failure.is_none() && outcome.stop_reason.as_deref() == Some("pause_turn");
+    let is_overload = error_class_of_failure(outcome) == Some(ErrorClass::ServerOverload);
+    if has(is_refused_by_proxy) {
+        // The fault names the proxy, and the variable to correct.
+        ("a proxy on the way refused the request".to_owned(), "")
+    } else if class == ErrorClass::Unknown && has(is_redirection) {
+        (
+            "the request was redirected, which is followed only within its origin and only with \
+             status 307 or 308"
+                .to_owned(),
+            "If that address is the right one, set ANTHROPIC_BASE_URL to it, without \
+             /v1/messages. If it is that of a login, log in to the network or the proxy.",
+        )
+    } else if class == ErrorClass::QuotaExhausted && is_overload {
+        (
+            "the service is overloaded, and asks for a longer wait than is allowed".to_owned(),
+            "Schedule the next attempt for then, allow a longer wait with --max-retry-wait and \
+             --max-duration, or name another model with --fallback-model.",
+        )
+    } else if class == ErrorClass::BadResponse && is_paused {
+        (
+            "the service paused its reply again and again (stop reason pause_turn)".to_owned(),
+            "Try again later, or continue the session: it keeps the parts of the reply.",
+        )
+    } else {
+        owned(call_advice(class, outcome))
+    }
+}
+
+/// True if the answer was a redirection that is not followed.
+fn is_redirection(fault: &Fault) -> bool {
+    fault.status().is_some_and(|status| matches!(status, 301 | 302 | 303 | 307 | 308))
 }
 
 /// True if a proxy refused the request for good. What it says on a temporary fault of its own is

@@ -18,7 +18,8 @@ use outlast::journal::{Denial, RecordedPrompt, ToolStats};
 use outlast::messages::ResultObject;
 use outlast::recovery::{
     ErrorClass, Event, Failure, FailureStage, Fault, FaultKind, Interrupt, Limits, Moment, Money,
-    RecoveryLog, ReplyKind, RetryHint, Run, StopReason, Timer, TokenEstimate, classify,
+    RecoveryLog, ReplyKind, RetryAfter, RetryAfterSource, RetryHint, Run, StopReason, Timer,
+    TokenEstimate, classify,
 };
 use outlast::secrets::Redactor;
 use outlast::tools::{Enforced, SandboxMode, SandboxState};
@@ -324,6 +325,37 @@ fn a_deadline_within_an_outage_advises_about_the_service() {
     let error = object["errors"][0].as_str().expect("a line");
     assert!(error.starts_with("time ran out (connection refused"), "{error}");
     assert!(error.contains("Check ANTHROPIC_BASE_URL") && !error.contains("Raise"), "{error}");
+}
+
+#[test]
+fn a_wait_that_is_too_long_is_named_as_the_cause() {
+    let overload = Fault {
+        retry_after: Some(RetryAfter {
+            wait: Duration::from_hours(2),
+            source: RetryAfterSource::RetryAfter,
+        }),
+        ..refusal(529, "Overloaded")
+    };
+    let ended = |reason| {
+        let outcome = failed(ErrorClass::ServerOverload, overload.clone());
+        let object = object(&RunOutcome { reason, ..outcome });
+        object["errors"][0].as_str().expect("a line").to_owned()
+    };
+    let error = ended(StopReason::ModelError(ErrorClass::QuotaExhausted));
+    assert!(error.starts_with("the service is overloaded, and asks for a longer wait"), "{error}");
+    assert!(error.contains("--max-retry-wait") && !error.contains("quota"), "{error}");
+    let error = ended(StopReason::Deadline);
+    assert!(error.starts_with("the service asks for a wait of 2h00m, which would end"), "{error}");
+}
+
+#[test]
+fn a_redirection_is_named_as_the_cause() {
+    let fault =
+        refusal(301, "redirected to https://gateway.test/v1/messages, which is not followed");
+    let object = object(&failed(ErrorClass::Unknown, fault));
+    let error = object["errors"][0].as_str().expect("a line");
+    assert!(error.starts_with("the request was redirected"), "{error}");
+    assert!(error.contains("set ANTHROPIC_BASE_URL to it") && !error.contains("report"), "{error}");
 }
 
 #[test]
