@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::json;
+use crate::response_body::ResponseBody;
 use crate::sse::{EventTooLarge, SseEvent, SseParser};
 
 use super::call_error::{ExchangeFault, connection_broken, is_session_error, is_session_lost};
@@ -394,15 +395,15 @@ impl HttpSession {
     /// Puts the messages of a stream into the inbox, up to the answer to `id`.
     async fn read_events(
         &self,
-        mut response: Response,
+        response: Response,
         parser: &mut SseParser,
         id: Option<u64>,
     ) -> Result<StreamEnd, ExchangeFault> {
-        let (mut events, mut messages) = (Vec::new(), 0);
+        let (mut body, mut events, mut messages) = (ResponseBody::new(response), Vec::new(), 0);
         // A body that is JSON, although it is labelled as events.
         let mut object = Vec::new();
         loop {
-            let bytes = response.chunk().await.ok();
+            let bytes = body.chunk().await.ok();
             let is_end = !matches!(bytes, Some(Some(_)));
             match bytes {
                 Some(Some(bytes)) => {
@@ -456,7 +457,7 @@ impl HttpSession {
                 self.inbox.put_all(received, permit).await;
             }
             if is_answered {
-                let rest = async { while let Ok(Some(_)) = response.chunk().await {} };
+                let rest = async { while let Ok(Some(_)) = body.chunk().await {} };
                 let _ = timeout(STREAM_END_WAIT, rest).await;
                 return Ok(StreamEnd::Answered);
             }

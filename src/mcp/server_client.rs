@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use reqwest::header::{
-    AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE,
+    ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, LOCATION, RETRY_AFTER,
+    WWW_AUTHENTICATE,
 };
 use reqwest::{Client, Method, Response, StatusCode, Url};
 
-use crate::response_body::unread_compression;
+use crate::response_body::{BodyError, ResponseBody, unread_compression};
 use crate::secrets::Redactor;
 use crate::sse::{SseEvent, SseParser};
 
@@ -143,6 +144,7 @@ impl ServerClient {
         let (mut url, mut redirects, mut renewed) = (url.clone(), 0, false);
         loop {
             let request = self.client()?.request(method.clone(), url.clone());
+            let request = request.header(ACCEPT_ENCODING, "gzip");
             let request = request.headers(self.headers.clone()).headers(latest.headers()?);
             let request = request.headers(own.clone());
             let request = match &body {
@@ -353,15 +355,24 @@ pub(super) fn too_large() -> ExchangeFault {
 }
 
 /// Reads a body of at most `limit` bytes.
-pub(super) async fn read(mut response: Response, limit: usize) -> Result<Vec<u8>, ExchangeFault> {
+pub(super) async fn read(response: Response, limit: usize) -> Result<Vec<u8>, ExchangeFault> {
     let mut body = Vec::new();
-    while let Some(bytes) = response.chunk().await.map_err(|_| connection_broken())? {
-        if body.len() + bytes.len() > limit {
-            return Err(too_large());
-        }
-        body.extend_from_slice(&bytes);
+    let read = ResponseBody::new(response).read(&mut body, limit + 1).await;
+    if body.len() > limit {
+        return Err(too_large());
     }
+    read.map_err(|error| broken_body(&error))?;
     Ok(body)
+}
+
+/// The fault of a body that breaks off.
+fn broken_body(error: &BodyError) -> ExchangeFault {
+    match error {
+        BodyError::Connection(_) => connection_broken(),
+        BodyError::Compression(error) => {
+            ExchangeFault::InvalidAnswer(format!("its answer is labelled as gzip, but: {error}"))
+        }
+    }
 }
 
 /// The messages in an event. Some gateways write more before an answer, such as `data:` once more.

@@ -8,6 +8,7 @@ use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
 use reqwest::{Method, StatusCode, Url};
 use tokio::sync::watch;
 
+use crate::response_body::ResponseBody;
 use crate::sse::{SseEvent, SseParser};
 
 use super::call_error::{ExchangeFault, connection_broken, is_session_lost};
@@ -68,7 +69,7 @@ impl EventStream {
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, HeaderValue::from_static(EVENTS));
         let response = self.server.send(Method::GET, &self.server.url, &headers, None).await;
-        let mut response = match response {
+        let response = match response {
             Ok(response) if response.status().is_success() => response,
             Ok(response) => match self.server.read_refusal(response).await {
                 Ok(refusal) => return self.server.classify_refusal(&refusal),
@@ -86,8 +87,9 @@ impl EventStream {
             return ExchangeFault::InvalidAnswer(why.to_owned());
         }
         let (mut parser, mut events) = (SseParser::with_limit(ANSWER_BYTES_MAX), Vec::new());
+        let mut body = ResponseBody::new(response);
         loop {
-            let Ok(Some(bytes)) = response.chunk().await else { return connection_broken() };
+            let Ok(Some(bytes)) = body.chunk().await else { return connection_broken() };
             if parser.push(&bytes, &mut events).is_err() {
                 return too_large();
             }

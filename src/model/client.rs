@@ -82,7 +82,7 @@ impl ModelClient {
             CredentialProvider::new(endpoint, &roots).ok_or(EndpointError::Credential)?;
         let transport =
             HttpTransport::new(urls.base(), timers, roots, &proxies).following_redirects();
-        let transport = transport.keeping_compression().with_identity(identity);
+        let transport = transport.with_identity(identity);
         Ok(Self {
             urls,
             headers,

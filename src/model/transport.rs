@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use reqwest::dns::Resolve;
 use reqwest::redirect::Policy;
-use reqwest::{ClientBuilder, Identity, Response, Url};
+use reqwest::{ClientBuilder, Identity, Url};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tower::util::MapFutureLayer;
@@ -162,8 +162,6 @@ struct ClientConfig {
     /// Replaces the system's name lookup.
     names: Option<NameLookup>,
     redirects: Redirects,
-    /// True if a compressed body is returned as it is.
-    keeps_compression: bool,
 }
 
 /// The handling of redirections.
@@ -225,7 +223,6 @@ impl HttpTransport {
                 proxy,
                 names: None,
                 redirects: Redirects::Returned,
-                keeps_compression: false,
             },
             pooled: OnceLock::new(),
             fresh: OnceLock::new(),
@@ -241,12 +238,6 @@ impl HttpTransport {
     /// Returns a transport that follows 307 and 308 redirections within the origin.
     pub(super) fn following_redirects(mut self) -> Self {
         self.config.redirects = Redirects::WithinOrigin;
-        self
-    }
-
-    /// Returns a transport that does not decompress bodies.
-    pub(super) fn keeping_compression(mut self) -> Self {
-        self.config.keeps_compression = true;
         self
     }
 
@@ -343,13 +334,13 @@ impl ClientConfig {
             Some(NameLookup(names)) => builder.dns_resolver(Arc::clone(names)),
             None => builder,
         };
-        let builder = if self.keeps_compression { builder.no_gzip() } else { builder };
-        builder.tcp_user_timeout(dead)
+        // See `ResponseBody`.
+        builder.no_gzip().tcp_user_timeout(dead)
     }
 }
 
 /// Builds a client for an address other than the model's, with the same proxies and certificates
-/// and without retries.
+/// and without retries, which does not decompress bodies.
 ///
 /// # Errors
 /// The address is invalid, a certificate cannot be read, or TLS cannot be set up.
@@ -366,7 +357,7 @@ pub fn http_client(
 }
 
 /// Builds a client for web pages, with the same rules and without a connection pool or a
-/// certificate of its own, which does not decompress them. `names` resolves host names, unless a
+/// certificate of its own. `names` resolves host names, unless a
 /// proxy does. The returned flag is true if a proxy is used.
 ///
 /// # Errors
@@ -378,8 +369,7 @@ pub fn web_client(
     names: Arc<dyn Resolve>,
 ) -> Result<(reqwest::Client, bool), HttpClientError> {
     let roots = read_roots(&terms.ca_files)?;
-    let mut transport =
-        HttpTransport::new(url, timers, roots, &terms.proxies).keeping_compression();
+    let mut transport = HttpTransport::new(url, timers, roots, &terms.proxies);
     let is_proxied = transport.proxy().is_some();
     // The proxy itself may be on a private network.
     transport.config.names = (!is_proxied).then_some(NameLookup(names));
@@ -413,20 +403,6 @@ fn read_bundle(file: &CaFile) -> Result<Vec<CertificateDer<'static>>, InvalidBun
     let found = CertificateDer::pem_slice_iter(pem.as_bytes()).collect::<Result<Vec<_>, _>>();
     let found = found.map_err(|error| invalid(&error))?;
     if found.is_empty() { Err(invalid(&"it holds no PEM certificate")) } else { Ok(found) }
-}
-
-/// Appends to a body until it has `limit` bytes or ends. A failure keeps the bytes before it.
-pub(super) async fn read_body(
-    response: &mut Response,
-    body: &mut Vec<u8>,
-    limit: usize,
-) -> reqwest::Result<()> {
-    while body.len() < limit
-        && let Some(piece) = response.chunk().await?
-    {
-        body.extend_from_slice(&piece);
-    }
-    Ok(())
 }
 
 tokio::task_local! {

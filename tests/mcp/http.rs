@@ -83,7 +83,8 @@ async fn a_server_over_http_is_like_any_other() {
     // Web servers and gateways send JSON whose type the program does not set as text, or without
     // one. Some servers send events as JSON, or without the line that ends the last one, or JSON as
     // events, and some refuse the notification of the handshake. Some gateways repeat the name of
-    // a field, encode messages twice, or begin them with a separator.
+    // a field, encode messages twice, or begin them with a separator. Some proxies label what they
+    // have decompressed as gzip.
     for mode in [
         "well",
         "plain",
@@ -96,6 +97,8 @@ async fn a_server_over_http_is_like_any_other() {
         "repeated",
         "encoded",
         "prefixed",
+        "gzip",
+        "no-gzip",
     ] {
         let http = http(mode).await;
         let bench = http.bench.ready().await;

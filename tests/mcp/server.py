@@ -5,6 +5,7 @@ on that of a third argument.
 """
 
 import binascii
+import gzip
 import json
 import os
 import signal
@@ -396,6 +397,8 @@ def serve_http():
                      "repeated": "text/event-stream", "encoded": "text/event-stream",
                      "octets": "application/octet-stream"}
             kind = kinds.get(ARGUMENT, "application/json")
+            if ARGUMENT == "gzip":
+                body = gzip.compress(body)
             if kind:
                 self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body)))
@@ -403,6 +406,8 @@ def serve_http():
                 self.send_header(name.replace("_", "-"), value)
             self.end_headers()
             self.wfile.write(body)
+            if ARGUMENT in ("gzip", "no-gzip"):
+                self.send_header("Content-Encoding", "gzip")
 
         def stream(self, *events):
             """Events, each with an identifier, a waiting time, or data; then the stream ends."""

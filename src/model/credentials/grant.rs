@@ -10,13 +10,14 @@ use tokio::time::timeout;
 
 use crate::json;
 use crate::recovery::{ConnectionChoice, FailureStage, Fault, FaultKind};
+use crate::response_body::{BodyError, ResponseBody};
 
 use super::super::endpoint::host;
 use super::super::fault;
 use super::super::headers::wall_clock;
 use super::super::proxies::{Proxies, is_loopback};
 use super::super::timers::RequestTimers;
-use super::super::transport::{HttpTransport, read_body};
+use super::super::transport::HttpTransport;
 use super::fault::{is_temporary, issuer_unreachable, missing_credential};
 use super::login::Login;
 use super::secret::Secret;
@@ -147,12 +148,17 @@ impl TokenRequest {
         }
     }
 
-    async fn read_response(&self, mut response: Response) -> Result<TokenGrant, Box<Fault>> {
+    async fn read_response(&self, response: Response) -> Result<TokenGrant, Box<Fault>> {
         let (status, headers) = (response.status(), response.headers().clone());
         let mut body = Vec::new();
-        let read = read_body(&mut response, &mut body, ANSWER_MAX).await;
+        let read = ResponseBody::new(response).read(&mut body, ANSWER_MAX).await;
         if status.is_success() {
-            read.map_err(|error| self.fault_without_response(error))?;
+            read.map_err(|error| match error {
+                BodyError::Connection(error) => self.fault_without_response(error),
+                BodyError::Compression(error) => {
+                    issuer_unreachable(format!("{}: {error}", self.destination))
+                }
+            })?;
             return self.parse_grant(&body);
         }
         let mut fault = fault::fault_of_response(status.as_u16(), &headers, &body, wall_clock());

@@ -17,9 +17,10 @@ use crate::model::fault::{fault_of_response, fault_without_client, fault_without
 use crate::model::headers::wall_clock;
 use crate::model::proxies::Proxies;
 use crate::model::timers::RequestTimers;
-use crate::model::transport::{HttpTransport, read_body};
+use crate::model::transport::HttpTransport;
 use crate::process::Supervisor;
 use crate::recovery::{ConnectionChoice, ErrorBody, FailureStage, Fault, FaultKind};
+use crate::response_body::{BodyError, ResponseBody};
 use crate::secrets::KnownSecrets;
 
 /// Timeout of a token service, connecting included.
@@ -143,12 +144,17 @@ impl TokenHttp {
         request.headers_mut().entry(ACCEPT).or_insert(HeaderValue::from_static("application/json"));
         let exchange = async {
             let sent = http.execute(request).await;
-            let mut response = sent.map_err(|error| unreachable(error, &destination))?;
+            let response = sent.map_err(|error| unreachable(error, &destination))?;
             let (status, headers) = (response.status(), response.headers().clone());
             let mut body = Vec::new();
-            let read = read_body(&mut response, &mut body, ANSWER_MAX).await;
+            let read = ResponseBody::new(response).read(&mut body, ANSWER_MAX).await;
             if status.is_success() {
-                return read.map(|()| body).map_err(|error| unreachable(error, &destination));
+                return read.map(|()| body).map_err(|error| match error {
+                    BodyError::Connection(error) => unreachable(error, &destination),
+                    BodyError::Compression(error) => {
+                        issuer_unreachable(format!("{destination}: {error}"))
+                    }
+                });
             }
             let mut fault = fault_of_response(status.as_u16(), &headers, &body, wall_clock());
             // STS reports errors in XML, and that it throttles with status 400.
