@@ -160,7 +160,11 @@ impl Peer {
                     let id = request_number(&params["progressToken"]);
                     tracing::debug!(target: LOG_TARGET, id, "progress");
                     let unanswered = self.0.unanswered.lock();
-                    if let Some(slot) = id.and_then(|id| unanswered.get(&id)) {
+                    let slot = match id {
+                        Some(id) => unanswered.get(&id),
+                        None => only_call(&unanswered),
+                    };
+                    if let Some(slot) = slot {
                         slot.progress.notify_one();
                     }
                 }
@@ -366,6 +370,13 @@ impl Peer {
         let _ = timeout(limit, self.0.transport.close()).await;
         self.0.inbox.closed.cancel();
     }
+}
+
+/// The open call, if there is exactly one: progress without the token of a request is about it.
+fn only_call(unanswered: &HashMap<u64, AnswerSlot>) -> Option<&AnswerSlot> {
+    let mut calls = unanswered.values().filter(|slot| slot.is_call);
+    let call = calls.next()?;
+    calls.next().is_none().then_some(call)
 }
 
 impl PendingRequest {

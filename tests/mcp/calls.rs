@@ -76,6 +76,8 @@ async fn mcp_progress_extends_the_call_timeout_up_to_a_limit() {
     let bench = McpFixture::with(&["well"], timers, |_, _| {}).ready().await;
     // Three seconds and a half.
     assert_eq!(words(&bench.call("slow", "12").await), "done at last");
+    // Progress of no request is about the only call.
+    assert_eq!(words(&bench.call("slow", "12 vague").await), "done at last");
     let late = bench.call("slow", "100").await;
     assert!(words(&late).contains("did not answer within 9"), "{late:?}");
 }

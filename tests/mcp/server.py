@@ -137,7 +137,7 @@ def call(params, ident, token):
     if name == "huge":
         return text("x" * (33 << 20))
     if name == "slow":
-        for step in range(int(words)):
+        for step in range(int(words.split()[0])):
             time.sleep(0.3)
             send({"jsonrpc": "2.0", "method": "notifications/progress",
                   "params": {"progressToken": token, "progress": step}})
