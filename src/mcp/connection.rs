@@ -29,7 +29,7 @@ use super::oauth::AccessTokens;
 use super::peer::Peer;
 use super::rpc::INPUT_REQUIRED;
 use super::sanitize::sanitize_start;
-use super::server_client::{HeaderRenewal, ServerClient};
+use super::server_client::{ANSWER_BYTES_MAX, HeaderRenewal, ServerClient};
 use super::sse_transport::SseTransport;
 use super::state::ConnectionLoss;
 use super::stdio::{self, ServerProcess};
@@ -39,7 +39,9 @@ use super::transport::{Inbox, Transport};
 /// a handshake.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(5);
 
-const MOST_PAGES: usize = 50;
+/// The limits of a list. Some servers write one entry on each page.
+const MOST_PAGES: usize = 1_000;
+const MOST_BYTES: usize = ANSWER_BYTES_MAX;
 
 /// The time limit of a ping to a server that did not answer.
 const PING_TIMEOUT: Duration = Duration::from_secs(5);
@@ -405,7 +407,7 @@ impl ConnectionHandle {
     /// Lists all entries of one kind: `tools` or `prompts`. If the server refuses a further page,
     /// the entries of the earlier pages are returned.
     pub(super) async fn list(&self, kind: &str) -> Result<Listing, CallError> {
-        let (mut entries, mut cursors) = (Vec::new(), Vec::new());
+        let (mut entries, mut cursors, mut bytes) = (Vec::new(), Vec::new(), 0);
         for number in 1..=MOST_PAGES {
             let page = match self.list_page(kind, cursors.last(), &mut entries).await {
                 Err(CallError::Refused(why)) if number > 1 => {
@@ -418,9 +420,14 @@ impl ConnectionHandle {
             if !add_next_cursor(&page, &mut cursors) {
                 return Ok(Listing { entries, cut: None });
             }
+            bytes += page.to_string().len();
+            if bytes > MOST_BYTES {
+                break;
+            }
         }
-        let cut = Some(format!("it has more than {MOST_PAGES} pages of {kind}"));
-        Ok(Listing { entries, cut })
+        let mib = MOST_BYTES >> 20;
+        let cut = format!("its list of {kind} has more than {MOST_PAGES} pages, or {mib} MiB");
+        Ok(Listing { entries, cut: Some(cut) })
     }
 
     /// Requests a page of a list, and adds its entries.

@@ -139,8 +139,10 @@ def call(params, ident, token):
     if name == "slow":
         for step in range(int(words.split()[0])):
             time.sleep(0.3)
-            send({"jsonrpc": "2.0", "method": "notifications/progress",
-                  "params": {"progressToken": token, "progress": step}})
+            params = {"progress": step}
+            if "vague" not in words:
+                params["progressToken"] = token
+            send({"jsonrpc": "2.0", "method": "notifications/progress", "params": params})
         return text("done at last")
     if name == "shape":
         return json.loads(words)
@@ -268,8 +270,11 @@ def answer(message):
         name, after = {None: (0, "a"), "a": (1, "b"), "b": (2, "a")}[params.get("cursor")]
         return {"tools": {tool["name"]: {"inputSchema": OBJECT} for tool in tools()[name:name + 1]},
                 "nextCursor": after}
-    if method == "tools/list" and MODE == "endless":
-        return {"tools": [], "nextCursor": params.get("cursor", 0) + 1}
+    if method == "tools/list" and MODE in ("endless", "ones"):
+        page = params.get("cursor", 0)
+        listed = [{"name": "t%d" % page, "inputSchema": OBJECT}] if MODE == "ones" else []
+        after = None if MODE == "ones" and page == 99 else page + 1
+        return {"tools": listed, "nextCursor": after}
     if method == "tools/list":
         return {"tools": tools(), "nextCursor": ""}
     if method == "tools/call":
@@ -392,22 +397,22 @@ def serve_http():
                 body = b"\x1e" + body
             if body and ARGUMENT in ("unended", "labelled"):
                 body = b"event: message\ndata: " + body + b"\n"
+            if ARGUMENT == "gzip":
+                body = gzip.compress(body)
             kinds = {"typeless": None, "plain": "text/plain; charset=utf-8",
                      "unended": "text/event-stream", "mislabelled": "text/event-stream",
                      "repeated": "text/event-stream", "encoded": "text/event-stream",
                      "octets": "application/octet-stream"}
             kind = kinds.get(ARGUMENT, "application/json")
-            if ARGUMENT == "gzip":
-                body = gzip.compress(body)
             if kind:
                 self.send_header("Content-Type", kind)
+            if ARGUMENT in ("gzip", "no-gzip"):
+                self.send_header("Content-Encoding", "gzip")
             self.send_header("Content-Length", str(len(body)))
             for name, value in headers.items():
                 self.send_header(name.replace("_", "-"), value)
             self.end_headers()
             self.wfile.write(body)
-            if ARGUMENT in ("gzip", "no-gzip"):
-                self.send_header("Content-Encoding", "gzip")
 
         def stream(self, *events):
             """Events, each with an identifier, a waiting time, or data; then the stream ends."""
