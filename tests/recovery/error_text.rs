@@ -38,6 +38,7 @@ fn a_block_index_is_parsed_in_every_notation() {
         ("messages[3].content[1].content[0]: no", (3, Some(1), Some(0))),
         ("messages: too few; messages.3.content.1: no", (3, Some(1), None)),
         ("error b'messages.129.content.17: no'", (129, Some(17), None)),
+        ("Value at 'messages.4.member.content.2.member.text' failed", (3, Some(1), None)),
     ];
     for (message, expected) in cases {
         assert_eq!(place(message), Some(expected), "{message}");

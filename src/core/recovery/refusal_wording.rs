@@ -430,6 +430,10 @@ fn index_after(text: &str) -> Option<(usize, &str)> {
     let length = rest.bytes().take_while(u8::is_ascii_digit).count();
     let index = rest[..length].parse().ok().filter(|_| length <= 6)?;
     let rest = &rest[length..];
+    if let Some(rest) = rest.strip_prefix(".member") {
+        // Amazon counts from one there.
+        return Some((usize::checked_sub(index, 1)?, rest));
+    }
     let whole = !rest.starts_with(is_word_letter);
     whole.then_some((index, rest))
 }
