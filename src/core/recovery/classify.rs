@@ -2,7 +2,7 @@
 
 use super::output_limit::refuses_output_cap;
 use super::refusal_wording::{
-    refuses_content, refuses_images, refuses_signed_thinking, refuses_streaming,
+    refuses_content, refuses_images, refuses_part, refuses_streaming, sentences,
 };
 use super::{ClassifiedFault, EndpointStatus, ErrorClass, Failure, Fault, FaultKind, Timer};
 use crate::text::contains_any;
@@ -61,7 +61,7 @@ fn strip_decoration(name: &str) -> String {
 /// Classifies a refusal. The error's code outranks its type, and the type outranks the status (an
 /// error within a stream arrives with status 200). Wording comes last: it can change at any time.
 fn classify_refusal(status: u16, label: &str, code: &str, message: &str) -> ErrorClass {
-    if matches!(status, 429 | 500..) && refuses_signed_thinking(message) {
+    if matches!(status, 403..=405 | 429 | 500..) && refuses_part(message) {
         // A gateway's wrapper around the refusal of the service.
         return ErrorClass::InvalidRequest;
     }
@@ -442,8 +442,7 @@ fn says_input_exceeds(message: &str) -> bool {
     let is_about_media = |part: &str| {
         contains_any(part, &["image", "document", "pdf", "media"]) && !part.contains("token")
     };
-    let mut sentences = message.split(['\n', ';']).flat_map(|line| line.split(". "));
-    sentences.any(|part| {
+    sentences(message).any(|part| {
         !is_about_media(part)
             && contains_any(part, &INPUT)
             && contains_any(part, &TOO_MUCH)

@@ -92,14 +92,36 @@ const OUTPUT: [&str; 9] = [
     "max_total_tokens",
 ];
 
-/// Phrases of refusals of streaming, or of tools in it: Bedrock, gateways, `OpenAI`.
-const STREAMING: [&str; 6] = [
-    "in streaming mode",
-    "unsupported for streaming",
-    "not supported for streaming",
-    "streaming is not supported",
-    "not support streaming",
-    "verified to stream this model",
+/// Signs that a sentence about streaming, or about tools in it, refuses it: Bedrock, gateways,
+/// `OpenAI`.
+const NOT_STREAMED: [&str; 10] = [
+    "not support",
+    "n't support",
+    "unsupported",
+    "disabled",
+    "must be false",
+    "should be false",
+    "not implemented",
+    "not allowed",
+    "not enabled",
+    "must be verified",
+];
+
+/// Optional fields, as refusals name them.
+const FIELDS: [&str; 4] = ["thinking", "reasoning", "cache_control", "prompt caching"];
+
+/// Signs that a sentence refuses a field.
+const FIELD_REFUSED: [&str; 10] = [
+    "not support",
+    "n't support",
+    "unsupported",
+    "extra inputs",
+    "unknown field",
+    "unknown parameter",
+    "unrecognized",
+    "not enabled",
+    "not allowed",
+    "support the requested parameters",
 ];
 
 /// Phrases of refusals of a conversation that ends with the model, as after a pause: the API, which
@@ -119,23 +141,9 @@ const FILTERED_OUTPUT: [&str; 3] = [
     "generated text has been blocked by our content filters",
 ];
 
-/// Names of images as a kind of input.
-const IMAGE_INPUT: [&str; 10] = [
-    "image input",
-    "image_url",
-    "image content",
-    "images",
-    "'image'",
-    "\"image\"",
-    "`image`",
-    "multimodal",
-    "multi-modal",
-    "vision",
-];
-
-/// Phrases of a content filter that refuses the request: Azure, `LiteLLM` and its guardrails,
-/// Bedrock, Portkey, Cloudflare, `OpenRouter`, `OpenAI`, `DeepSeek`, `DashScope`. Not of a
-/// guardrail that does not exist.
+/// Phrases of a content filter that refuses the request: Azure, `LiteLLM` and its guardrails, Bedrock,
+/// Portkey, Cloudflare, `OpenRouter`, `OpenAI`, `DeepSeek`, `DashScope`. Not of a guardrail that does
+/// not exist.
 const FILTERED_INPUT: [&str; 19] = [
     "content management policy",
     "contentpolicyviolation",
@@ -156,6 +164,20 @@ const FILTERED_INPUT: [&str; 19] = [
     "content exists risk",
     "inappropriate content",
     "considered high risk",
+];
+
+/// Names of images as a kind of input.
+const IMAGE_INPUT: [&str; 10] = [
+    "image input",
+    "image_url",
+    "image content",
+    "images",
+    "'image'",
+    "\"image\"",
+    "`image`",
+    "multimodal",
+    "multi-modal",
+    "vision",
 ];
 
 /// Signs that the model does not accept a kind of input: `OpenRouter`, Bedrock, Ollama and
@@ -305,7 +327,7 @@ impl ClassifiedFault {
     /// True if the refusal is about thinking that the conversation lacks or the service does not
     /// offer.
     fn is_about_asking_for_thinking(&self) -> bool {
-        self.rejection_text().is_some_and(|words| words.contains("thinking"))
+        self.rejection_text().is_some_and(|words| contains_any(&words, &["thinking", "reasoning"]))
     }
 
     /// True if the service demands thinking back that the conversation has lost: Kimi, `DeepSeek`.
@@ -329,12 +351,11 @@ impl ClassifiedFault {
     }
 
     fn is_about_cache_marks(&self) -> bool {
-        let FaultKind::Refused { status: 200 | 400 | 403 | 422, message, .. } = &self.fault.kind
-        else {
-            return false;
-        };
+        let FaultKind::Refused { status, message, .. } = &self.fault.kind else { return false };
+        let words = message.to_ascii_lowercase();
         let names = ["cache_control", "cachecontrol", "cachepoint", "prompt caching"];
-        contains_any(&message.to_ascii_lowercase(), &names)
+        (matches!(status, 200 | 400 | 403 | 422) || refuses_field(&words))
+            && contains_any(&words, &names)
     }
 
     /// True if the service takes the system prompt as a string only.
@@ -351,7 +372,7 @@ impl ClassifiedFault {
     fn rejection_text(&self) -> Option<String> {
         let FaultKind::Refused { status, message, .. } = &self.fault.kind else { return None };
         let words = message.to_ascii_lowercase();
-        if !matches!(status, 200 | 400 | 413 | 422) && !refuses_signed_thinking(&words) {
+        if !matches!(status, 200 | 400 | 413 | 422) && !refuses_part(&words) {
             return None;
         }
         let about_the_conversation = matches!(
@@ -451,7 +472,26 @@ fn ends_here(rest: &str) -> bool {
 
 /// True if a message, in lower case, refuses streaming.
 pub(super) fn refuses_streaming(words: &str) -> bool {
-    contains_any(words, &STREAMING)
+    let is_whole = |rest: &str| !rest.starts_with(is_word_letter);
+    let names =
+        |part: &str| ["stream", "streaming"].iter().any(|name| named(part, name).any(is_whole));
+    sentences(words).any(|part| names(part) && contains_any(part, &NOT_STREAMED))
+}
+
+/// True if a message, in lower case, refuses an optional field of requests.
+fn refuses_field(words: &str) -> bool {
+    sentences(words).any(|part| contains_any(part, &FIELDS) && contains_any(part, &FIELD_REFUSED))
+}
+
+/// True if a message, in lower case, refuses a part of the request, so that another request may be
+/// accepted, whatever the status: gateways wrap what a service refuses.
+pub(super) fn refuses_part(words: &str) -> bool {
+    refuses_signed_thinking(words) || refuses_field(words) || refuses_streaming(words)
+}
+
+/// The sentences of a message.
+pub(super) fn sentences(words: &str) -> impl Iterator<Item = &str> {
+    words.split(['\n', ';']).flat_map(|line| line.split(". "))
 }
 
 /// True if a message, in lower case, says that a content filter refuses the request.
@@ -466,16 +506,15 @@ pub(super) fn refuses_images(words: &str) -> bool {
         ["format", "media type", "mime", "thinking", "animated", "svg", " url"];
     let is_whole = |rest: &str| !rest.starts_with(|letter: char| letter.is_ascii_alphanumeric());
     let names_images = |part: &str| IMAGE_INPUT.iter().any(|name| named(part, name).any(is_whole));
-    let mut sentences = words.split(['\n', ';']).flat_map(|line| line.split(". "));
     let refuses = |part: &str| {
         names_images(part) && contains_any(part, &NOT_TAKEN) && !contains_any(part, &OTHER)
     };
-    contains_any(words, &NO_IMAGE_INPUT) || sentences.any(refuses)
+    contains_any(words, &NO_IMAGE_INPUT) || sentences(words).any(refuses)
 }
 
 /// True if a message, in lower case, rejects the thinking of the conversation, whatever service is
 /// behind the gateway: its signature, its encrypted content, or its kind of block.
-pub(super) fn refuses_signed_thinking(words: &str) -> bool {
+fn refuses_signed_thinking(words: &str) -> bool {
     const PHRASES: [&str; 5] = [
         "invalid `signature` in `thinking`",
         // Gemini.
