@@ -160,7 +160,11 @@ impl ErrorFields {
 }
 
 fn message_of(error: &Value) -> Option<String> {
-    const NAMES: [&str; 6] = ["message", "Message", "detail", "msg", "error_description", "title"];
+    #[rustfmt::skip]
+    const NAMES: [&str; 9] = [
+        "message", "Message", "detail", "msg", "error_description", "title", "error_msg",
+        "errorMessage", "status_msg",
+    ];
     let text = |value: &Value| match value {
         Value::String(text) => Some(text.clone()),
         // FastAPI lists the invalid fields of a request.

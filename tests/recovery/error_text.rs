@@ -373,6 +373,12 @@ fn the_output_limit_is_read_from_every_wording_of_its_refusal() {
             "too many tokens: max tokens must be less than or equal to 4096, the max output for this model",
         ),
         (64_000, 8_192, "max_tokens: Input should be less than or equal to 8192"),
+        (
+            64_000,
+            8_192,
+            r#"[{"loc":["body","max_tokens"],"msg":"Input should be less than or equal to 8192","input":64000}]"#,
+        ),
+        (64_000, 8_192, "max_tokens \u{53c2}\u{6570}\u{6700}\u{5927}\u{503c}\u{4e3a} 8192"),
         (64_000, 8_192, "max_completion_tokens must be between 1-8192"),
         (64_000, 8_192, "The model supports up to 8,192 output tokens; max_tokens was 64,000"),
         (64_000, 8_192, "max_tokens of 64000 is not supported by the model 'x-16k'; limit: 8192."),

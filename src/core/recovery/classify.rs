@@ -389,6 +389,8 @@ fn is_too_long(message: &str) -> bool {
         "too big compared to kv size",
         "reduce the length of the messages",
         "prompt too long",
+        "context too long",
+        "too many tokens in",
         "input tokens exceed",
         // The codes of OpenAI and z.ai, quoted by gateways.
         "context_length_exceeded",
@@ -402,7 +404,7 @@ fn is_too_long(message: &str) -> bool {
 /// not count.
 fn says_input_exceeds(message: &str) -> bool {
     const INPUT: [&str; 6] = ["token", "prompt", "the input", "input too", "messages[", "input["];
-    const TOO_MUCH: [&str; 11] = [
+    const TOO_MUCH: [&str; 13] = [
         "exceed",
         "too long",
         "too large",
@@ -412,6 +414,8 @@ fn says_input_exceeds(message: &str) -> bool {
         "must be less than",
         "supports up to",
         "over the limit",
+        "more than the maximum",
+        "is too many",
         // "Exceeds" and "too long" of Chinese services.
         "\u{8d85}\u{8fc7}",
         "\u{8d85}\u{957f}",

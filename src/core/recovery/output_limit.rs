@@ -23,7 +23,7 @@ const CAP_NAMES: [&str; 10] = [
 ];
 
 /// Signs that the cap is too large, rather than missing or of the wrong type.
-const TOO_LARGE: [&str; 26] = [
+const TOO_LARGE: [&str; 27] = [
     ">",
     "above",
     "maximum of",
@@ -47,8 +47,9 @@ const TOO_LARGE: [&str; 26] = [
     "<=",
     "\u{2264}",
     "limit",
-    // "Not allowed", "range" and "exceeds" of Chinese services.
+    // "Not allowed", "most", "range" and "exceeds" of Chinese services.
     "\u{975e}\u{6cd5}",
+    "\u{6700}\u{5927}",
     "\u{8303}\u{56f4}",
     "\u{8d85}\u{8fc7}",
 ];
@@ -58,8 +59,14 @@ const OTHERWISE: [&str; 6] =
     ["input", "prompt", "context", "thinking", "budget_tokens", "at least"];
 
 /// Phrases that contain a word of [`OTHERWISE`] without being such a sign.
-const NOT_OTHERWISE: [&str; 5] =
-    ["input should be", "malformed input request", "your input", "context_window", "max_model_len"];
+const NOT_OTHERWISE: [&str; 6] = [
+    "input should be",
+    "\"input\":",
+    "malformed input request",
+    "your input",
+    "context_window",
+    "max_model_len",
+];
 
 /// The output limit in a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
