@@ -24,7 +24,7 @@ impl ContextView<'_> {
             // Their bytes are not in the size in tokens.
             let has_media = has_media(self.conversation.messages());
             !has_media && self.size_of(ask.purpose) < SMALL_REQUEST
-        } else if class == ErrorClass::InvalidRequest {
+        } else if matches!(class, ErrorClass::InvalidRequest | ErrorClass::ContentFiltered) {
             self.contradicts_refusal(fault, ask.purpose)
         } else {
             false

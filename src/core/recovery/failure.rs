@@ -164,8 +164,10 @@ impl Failure {
     /// True if known facts contradict a refusal of the API: the endpoint has accepted the
     /// credential before, or the request lacks the content that it is refused for.
     pub(super) fn is_doubtful_refusal(self) -> bool {
-        let is_about_request =
-            matches!(self.class, ErrorClass::InvalidRequest | ErrorClass::ToolUseMismatch);
+        let is_about_request = matches!(
+            self.class,
+            ErrorClass::InvalidRequest | ErrorClass::ToolUseMismatch | ErrorClass::ContentFiltered
+        );
         self.is_doubtful_rejection() || (is_about_request && self.contradicted)
     }
 

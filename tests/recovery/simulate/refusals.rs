@@ -36,8 +36,10 @@ fn is_doubtful(failure: Failure) -> bool {
         failure.class,
         ErrorClass::InvalidApiKey | ErrorClass::AuthError | ErrorClass::InvalidModel
     );
-    let of_request =
-        matches!(failure.class, ErrorClass::InvalidRequest | ErrorClass::ToolUseMismatch);
+    let of_request = matches!(
+        failure.class,
+        ErrorClass::InvalidRequest | ErrorClass::ToolUseMismatch | ErrorClass::ContentFiltered
+    );
     let proven =
         failure.body == ErrorBody::Api && failure.endpoint_status == EndpointStatus::Proven;
     (of_access && proven) || (of_request && failure.contradicted)
