@@ -237,7 +237,7 @@ impl ContextView<'_> {
             folds: for_room.folds,
             rounds: for_room.rounds,
             media: has_media(messages),
-            block: block || self.caller.refused_tool(fault).is_some(),
+            block: block || !self.caller.refused_tools(fault).is_empty(),
             output: output || refused_cap,
             ..common
         };

@@ -226,12 +226,17 @@ impl RunWorld<'_> {
 
     /// Removes or repairs what the service refuses.
     fn trim(&mut self, trim: Trim) {
-        let tool = if trim == Trim::Block { self.caller.leave_out_refused_tool() } else { None };
-        let Some(tool) = tool else { return self.context_view().trim(trim) };
+        let is_block = trim == Trim::Block;
+        let tools = if is_block { self.caller.leave_out_refused_tools() } else { Vec::new() };
+        if tools.is_empty() {
+            return self.context_view().trim(trim);
+        }
         self.conversation.set_fixed_bytes(self.caller.fixed_bytes());
-        let warning =
-            format!("the service refuses the definition of the tool {tool}, which is left out");
-        self.monitor.emit(&RunEvent::Warning(warning));
+        for tool in tools {
+            let warning =
+                format!("the service refuses the definition of the tool {tool}, which is left out");
+            self.monitor.emit(&RunEvent::Warning(warning));
+        }
     }
 
     /// Replaces the older part of the conversation by the summary, or by a note that there is none.

@@ -152,10 +152,11 @@ async fn a_tool_whose_schema_the_service_refuses_is_left_out() {
     let offered = server.requests()[0].body["tools"].as_array().expect("tools").clone();
     let is_echo = |tool: &Value| tool["name"] == "mcp__test__echo";
     let index = offered.iter().position(is_echo).expect("it is offered");
-    let refusal = |index| format!("tools.{index}.custom.input_schema: JSON schema is invalid.");
     let refused =
-        |index| Scenario::new().status(400).error("invalid_request_error", &refusal(index), None);
-    let server = serve(refused(index).reply("Done."));
+        |message: &str| Scenario::new().status(400).error("invalid_request_error", message, None);
+    let refusal = |index| format!("tools.{index}.custom.input_schema: JSON schema is invalid.");
+    let refused_at = |index| refused(&refusal(index));
+    let server = serve(refused_at(index).reply("Done."));
     let ended = trial(&server, &["well"]).args(required).run().await;
     let result = succeeded(&ended);
     let warnings = result["warnings"].to_string();
@@ -163,7 +164,14 @@ async fn a_tool_whose_schema_the_service_refuses_is_left_out() {
     let sent = server.requests()[1].body["tools"].as_array().expect("tools").clone();
     assert_eq!(sent.len(), offered.len() - 1);
     assert!(!sent.iter().any(is_echo));
+    // All that are too many are left out at once.
+    let most = offered.len() - 12;
+    let too_many = format!("Invalid 'tools': array too long. Expected maximum length {most}.");
+    let server = serve(refused(&too_many).reply("Done."));
+    succeeded(&trial(&server, &["well"]).args(required).run().await);
+    let sent = server.requests()[1].body["tools"].as_array().expect("tools").clone();
+    assert_eq!(sent.len(), most);
     // What is not of a server is needed.
-    let server = serve(refused(0).reply("Done."));
+    let server = serve(refused_at(0).reply("Done."));
     assert_eq!(trial(&server, &["well"]).args(required).run().await.code, Some(1));
 }

@@ -474,6 +474,15 @@ fn a_refused_tool_is_found_by_its_index_or_name() {
     }
     let named = "Invalid schema for function 'mcp__Files__read-all': array schema missing items.";
     assert!(said(400, named).rejects_tool(7, NAME));
+    for many in [
+        "Invalid 'tools': array too long. Expected an array with maximum length 128, but got one of 140.",
+        "'tools' : maximum number of items is 128",
+    ] {
+        let blamed = (0..300).find(|index| said(400, many).rejects_tool(*index, NAME));
+        assert_eq!(blamed, Some(128), "{many}");
+    }
+    let other = "Invalid 'messages': array too long. Expected an array with maximum length 2048.";
+    assert!(!said(400, other).rejects_tool(4_000, NAME));
     assert!(!said(529, "tools.1.custom: overloaded").rejects_tool(1, NAME));
     assert!(!said(400, "mcp__Files__read-all was called with a bad input").rejects_tool(1, NAME));
 }

@@ -141,9 +141,9 @@ const FILTERED_OUTPUT: [&str; 3] = [
     "generated text has been blocked by our content filters",
 ];
 
-/// Phrases of a content filter that refuses the request: Azure, `LiteLLM` and its guardrails, Bedrock,
-/// Portkey, Cloudflare, `OpenRouter`, `OpenAI`, `DeepSeek`, `DashScope`. Not of a guardrail that does
-/// not exist.
+/// Phrases of a content filter that refuses the request: Azure, `LiteLLM` and its guardrails,
+/// Bedrock, Portkey, Cloudflare, `OpenRouter`, `OpenAI`, `DeepSeek`, `DashScope`. Not of a
+/// guardrail that does not exist.
 const FILTERED_INPUT: [&str; 19] = [
     "content management policy",
     "contentpolicyviolation",
@@ -263,11 +263,14 @@ impl ClassifiedFault {
         named(&words, "messages").find_map(parse_block_path)
     }
 
-    /// True if the refusal names the definition of this tool: by its index among all tools or, in
-    /// the words of `OpenAI`, by its name.
+    /// True if the refusal is about the definition of this tool: by its index among all tools, in the
+    /// words of `OpenAI` by its name, or because there are too many before it.
     pub fn rejects_tool(&self, index: usize, name: &str) -> bool {
         let words = self.rejection_text().filter(|words| !words.contains("cache_control"));
         let Some(words) = words else { return false };
+        if let Some(most) = most_tools(&words) {
+            return index >= most;
+        }
         // To Gemini, all definitions are parts of its first tool.
         let mut lists = ["function_declarations", "tools"].into_iter();
         let blamed = lists.find_map(|list| named(&words, list).find_map(index_after));
@@ -510,6 +513,17 @@ pub(super) fn refuses_images(words: &str) -> bool {
         names_images(part) && contains_any(part, &NOT_TAKEN) && !contains_any(part, &OTHER)
     };
     contains_any(words, &NO_IMAGE_INPUT) || sentences(words).any(refuses)
+}
+
+/// The maximum number of tools, if a message, in lower case, says that there are too many: `OpenAI`
+/// and Azure, Groq.
+fn most_tools(words: &str) -> Option<usize> {
+    const LIMITS: [&str; 4] =
+        ["maximum length ", "maximum number of items is ", "maximum of ", "at most "];
+    let tells = ["'tools': array too long", "'tools' : maximum number of items", "too many tools"];
+    let (_, limit) = LIMITS.iter().find_map(|limit| words.split_once(limit))?;
+    let most = number_at(limit).filter(|_| contains_any(words, &tells))?;
+    usize::try_from(most).ok()
 }
 
 /// True if a message, in lower case, rejects the thinking of the conversation, whatever service is
