@@ -540,9 +540,14 @@ pub fn classify_reply(answer: &ModelReply, end_words: EndWords) -> ReplyKind {
     }
 }
 
-/// The number of text bytes, excluding surrounding white space.
+/// The number of text bytes, excluding surrounding white space and the invisible characters that
+/// some gateways send in place of an empty text.
 fn text_bytes(content: &[Block]) -> usize {
-    content.iter().filter_map(Block::as_text).map(|text| text.trim().len()).sum()
+    let is_blank = |letter: char| {
+        letter.is_whitespace()
+            || matches!(letter, '\u{200b}'..='\u{200d}' | '\u{2060}' | '\u{feff}')
+    };
+    content.iter().filter_map(Block::as_text).map(|text| text.trim_matches(is_blank).len()).sum()
 }
 
 /// True if a block of this type is thinking.

@@ -149,7 +149,8 @@ impl Content {
         let call = json!({ "type": "tool_use", "id": "toolu_1", "name": "Bash", "input": input });
         match self {
             Self::Text => vec![text],
-            Self::Thinking => vec![thinking],
+            // Some gateways send an invisible character in place of an empty text.
+            Self::Thinking => vec![thinking, json!({ "type": "text", "text": "\u{200b}\n" })],
             Self::Nothing => vec![],
             Self::Call => vec![call],
             Self::TextAndCall => vec![text, call],
