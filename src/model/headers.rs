@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use jiff::fmt::rfc2822::DateTimeParser;
 use reqwest::header::{HeaderMap, HeaderValue};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -154,13 +155,13 @@ fn date_of(headers: &HeaderMap) -> Option<SystemTime> {
 /// A header's text. `LiteLLM` forwards the headers of the upstream service with a prefix.
 pub(super) fn header_text(headers: &HeaderMap, name: &str) -> Option<String> {
     let value = headers.get(name).or_else(|| headers.get(format!("llm_provider-{name}")))?;
-    let value = value.to_str().ok()?.trim();
+    let value = value.to_str().ok()?.trim_matches(['"', ' ', '\t']);
     (!value.is_empty()).then(|| value.to_owned())
 }
 
 /// Parses a wait: seconds, a duration such as `3s` or `11h0m0s`, a time in seconds or milliseconds
-/// since the Unix epoch, an HTTP date or one of RFC 3339. Takes the first item of a list, to which
-/// proxies join repeated headers.
+/// since the Unix epoch, an HTTP date or one of RFC 3339 or RFC 2822. Takes the first item of a
+/// list, to which proxies join repeated headers.
 fn parse_wait(value: &str, now: SystemTime) -> Option<Duration> {
     let until = |then: SystemTime| positive(then.duration_since(now).ok()?.as_secs_f64());
     if let Ok(seconds) = value.parse::<f64>() {
@@ -175,7 +176,8 @@ fn parse_wait(value: &str, now: SystemTime) -> Option<Duration> {
     if let Ok(date) = httpdate::parse_http_date(value) {
         return until(date);
     }
-    if let Ok(moment) = value.parse::<jiff::Timestamp>() {
+    let moment = value.parse::<jiff::Timestamp>();
+    if let Ok(moment) = moment.or_else(|_| RFC_2822.parse_timestamp(value)) {
         return until(moment.into());
     }
     if let Ok(duration) = value.parse::<jiff::SignedDuration>() {
@@ -183,6 +185,9 @@ fn parse_wait(value: &str, now: SystemTime) -> Option<Duration> {
     }
     value.split_once(',').and_then(|(first, _)| parse_wait(first.trim(), now))
 }
+
+/// Dates of mails: like those of HTTP, with any time zone.
+const RFC_2822: DateTimeParser = DateTimeParser::new();
 
 /// Larger numbers are times since the Unix epoch: no service requests a wait of thirty years.
 const SECONDS_SINCE_EPOCH: f64 = 1e9;
@@ -214,15 +219,19 @@ fn duration_until(unix_seconds: u64, now: SystemTime) -> Option<Duration> {
     then.duration_since(now).ok().filter(|wait| !wait.is_zero())
 }
 
-/// Parses seconds since the Unix epoch, from a number or from RFC 3339. Fractions are rounded up,
-/// so that no retry comes too early.
+/// Parses seconds since the Unix epoch, from a number of seconds or milliseconds or from RFC 3339.
+/// Fractions are rounded up, so that no retry comes too early.
 fn parse_unix_seconds(value: &str) -> Option<u64> {
+    let number = value.parse::<f64>().ok().and_then(|number| {
+        let is_millis = number > MILLIS_SINCE_EPOCH;
+        positive(if is_millis { number / 1e3 } else { number })
+    });
     let moment = || {
         let moment = value.parse::<jiff::Timestamp>().ok()?;
-        let begun = i64::from(moment.subsec_nanosecond() > 0);
-        u64::try_from(moment.as_second() + begun).ok()
+        moment.as_duration().try_into().ok()
     };
-    value.parse().ok().or_else(moment)
+    let since_epoch: Duration = number.or_else(moment)?;
+    Some(since_epoch.as_secs() + u64::from(since_epoch.subsec_nanos() > 0))
 }
 
 /// Parses `Limit resets at: 2026-11-21 21:08:23 UTC`, which `LiteLLM` sends only in the message.

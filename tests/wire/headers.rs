@@ -48,6 +48,8 @@ fn retry_after_is_read_in_all_its_forms() {
         // Two headers, joined by a proxy.
         (&[("retry-after", "3, 3")], Some(3.0)),
         (&[("retry-after", "3s")], Some(3.0)),
+        (&[("retry-after", "\"3\"")], Some(3.0)),
+        (&[("retry-after", "Sat, 21 Nov 2026 22:00:03 +0100")], Some(3.0)),
         (&[("retry-after", "1m30.5s")], Some(90.5)),
         (&[("retry-after", "1795294804")], Some(4.0)),
         (&[("retry-after", "1795294804500")], Some(4.5)),
@@ -78,6 +80,10 @@ fn a_rate_limit_waits_for_its_reset() {
     let unified = [("anthropic-ratelimit-unified-reset", "1795295400")];
     assert_eq!(parsed_retry_after(429, &unified), Some((600.0, Reset)));
     assert_eq!(parsed_retry_after(529, &unified), None, "only a 429 is about limits");
+    for (value, seconds) in [("1795295399.5", 600.0), ("1795295400000", 600.0)] {
+        let unified = [("anthropic-ratelimit-unified-reset", value)];
+        assert_eq!(parsed_retry_after(429, &unified), Some((seconds, Reset)), "{value}");
+    }
     let minute = [
         ("anthropic-ratelimit-requests-remaining", "0"),
         ("anthropic-ratelimit-requests-reset", "2026-11-21T21:00:10Z"),
