@@ -12,6 +12,12 @@ pub fn shortened(text: &str, limit: usize, ellipsis: &str) -> String {
     }
 }
 
+/// The value of a variable without surrounding white space and quotation marks: Docker passes those
+/// in a file of variables on.
+pub fn without_quotes(value: &str) -> &str {
+    value.trim_matches(|letter: char| letter.is_whitespace() || "\"'".contains(letter))
+}
+
 /// A list of items, a line each.
 pub fn bullets(items: &[String]) -> String {
     items.iter().map(|item| format!("- {item}")).collect::<Vec<_>>().join("\n")

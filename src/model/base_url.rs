@@ -2,6 +2,8 @@
 
 use reqwest::Url;
 
+use crate::text::without_quotes;
+
 use super::proxies::{BadProxy, percent_decode};
 use super::transport::CaFile;
 
@@ -28,7 +30,8 @@ impl BaseUrl {
     /// Parses a base URL whose path is used as it is.
     pub(super) fn parse_whole(base_url: &str) -> Result<Self, EndpointError> {
         let wrong = |reason: &str| EndpointError::BaseUrl { reason: reason.to_owned() };
-        let mut url = Url::parse(base_url.trim()).map_err(|error| wrong(&error.to_string()))?;
+        let mut url =
+            Url::parse(without_quotes(base_url)).map_err(|error| wrong(&error.to_string()))?;
         if !matches!(url.scheme(), "http" | "https") {
             return Err(wrong("it must begin with http:// or https://"));
         }

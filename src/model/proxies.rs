@@ -7,6 +7,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use reqwest::Url;
 
+use crate::text::without_quotes;
+
 /// The proxies from the environment, and the hosts exempt from them. An invalid address matters
 /// only if it is used: desktops set variables for all programs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,7 +53,7 @@ impl Proxies {
     /// Reads the proxy variables. As in curl, lower-case names take precedence.
     pub fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Self {
         let value = |name: &&'static str| {
-            let value = variable(name).map(|value| value.trim().to_owned());
+            let value = variable(name).map(|value| without_quotes(&value).to_owned());
             let value = value.filter(|value| !value.is_empty());
             value.map(|value| ProxyVariable { name, value })
         };

@@ -301,9 +301,7 @@ fn every_secret_of_the_chain_is_known_and_none_is_shown() {
     let base = ("ANTHROPIC_BASE_URL", "https://me:base%20word@gateway.example");
     let settings = resolve_with(&["--model=first"], user, &[proxy, base]).expect("right");
     let secrets = settings.secrets;
-    for secret in
-        [KEY, OTHER, "Bearer header-secret-1", "token-0123456789", "proxy word", "base word"]
-    {
+    for secret in [KEY, OTHER, "header-secret-1", "token-0123456789", "proxy word", "base word"] {
         assert!(secrets.iter().any(|known| known.reveal() == secret), "{secret}: {secrets:?}");
     }
     let harmless = ["a night job", "a-team"];

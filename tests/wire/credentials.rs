@@ -236,6 +236,7 @@ fn a_base_url_may_have_a_path() {
         ("https://api.anthropic.com", "https://api.anthropic.com/v1/messages"),
         ("https://api.anthropic.com/", "https://api.anthropic.com/v1/messages"),
         ("https://x/v1", "https://x/v1/messages"),
+        ("\"https://x/v1\"", "https://x/v1/messages"),
         ("https://x/v1/", "https://x/v1/messages"),
         ("https://x/v1/messages", "https://x/v1/messages"),
         ("http://127.0.0.1:8080/s/ok/1", "http://127.0.0.1:8080/s/ok/1/v1/messages"),

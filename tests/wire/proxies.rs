@@ -188,6 +188,8 @@ fn the_proxy_goes_by_scheme_and_small_letters_come_first() {
     assert_eq!(proxy_for(&all, "https://h.example").as_deref(), Some("small:1"));
     assert_eq!(proxy_for(&all, "http://h.example").as_deref(), Some("all"));
     assert_eq!(proxy_for(&[("HTTP_PROXY", " ")], "http://h.example"), None);
+    let quoted = proxy_for(&[("HTTP_PROXY", "\"http://plain:1\"")], "http://h.example");
+    assert_eq!(quoted.as_deref(), Some("plain:1"));
     let cgi = [("HTTP_PROXY", "plain:1"), ("REQUEST_METHOD", "GET")];
     assert_eq!(proxy_for(&cgi, "http://h.example"), None, "a client's header could say that");
 }

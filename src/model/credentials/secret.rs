@@ -11,12 +11,13 @@ use crate::secrets::{REDACTED, is_distinctive};
 pub struct Secret(String);
 
 impl Secret {
-    /// Creates a secret without surrounding whitespace, since secrets come from files and command
-    /// output.
+    /// Creates a secret without surrounding whitespace, quotation marks and `Bearer`, since secrets
+    /// come from files and command output: `jq` prints quotation marks, and Docker passes them on.
     pub fn new(text: &str) -> Self {
         // Files and programs may put a byte order mark before the secret.
-        let is_padding = |letter: char| letter.is_whitespace() || letter == '\u{feff}';
-        Self(text.trim_matches(is_padding).to_owned())
+        let is_padding = |letter: char| letter.is_whitespace() || "\u{feff}\"'".contains(letter);
+        let text = text.trim_matches(is_padding);
+        Self(text.strip_prefix("Bearer ").unwrap_or(text).trim_start().to_owned())
     }
 
     /// Returns the secret itself, for sending, storing or redacting it.
@@ -58,7 +59,7 @@ mod tests {
 
     #[test]
     fn characters_that_editors_and_programs_add_are_not_part_of_a_secret() {
-        for text in ["key-1", " key-1\r\n", "\u{feff}key-1\n"] {
+        for text in ["key-1", " key-1\r\n", "\u{feff}key-1\n", "\"key-1\"\n", "Bearer key-1"] {
             assert_eq!(Secret::new(text).reveal(), "key-1");
         }
     }
