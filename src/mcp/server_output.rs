@@ -1,6 +1,7 @@
 //! The output of a server that is not protocol, for error messages.
 
 use std::collections::VecDeque;
+use std::process::ExitStatus;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -29,6 +30,8 @@ struct OutputTail {
     truncated: bool,
     /// The reason that outlast closed the connection. Later output is about the broken pipe.
     fault: Option<&'static str>,
+    /// The end of the program, once it is known.
+    exit: Option<ExitStatus>,
 }
 
 impl ServerOutput {
@@ -45,20 +48,27 @@ impl ServerOutput {
         self.0.lock().fault = Some(fault);
     }
 
+    pub(super) fn set_exit(&self, exit: Option<ExitStatus>) {
+        self.0.lock().exit = exit;
+    }
+
     /// The reason, if outlast closed the connection.
     pub(super) fn fault(&self) -> Option<&'static str> {
         self.0.lock().fault
     }
 
-    /// Adds the last output to the description of an end: what happened, and why.
+    /// Adds the last output, or else the exit status, to the description of an end: what happened,
+    /// and why.
     pub(super) fn describe_end(&self, what: &str, why: &str, redactor: &Redactor) -> String {
         if let Some(fault) = self.fault() {
             return format!("{what}: {fault}");
         }
         let why = if why.is_empty() { String::new() } else { format!(": {why}") };
-        match self.last_lines(redactor) {
-            Some(lines) => format!("{what}{why} (its output: {lines})"),
-            None => format!("{what}{why}"),
+        let exit = self.0.lock().exit;
+        match (self.last_lines(redactor), exit) {
+            (Some(lines), _) => format!("{what}{why} (its output: {lines})"),
+            (None, Some(exit)) => format!("{what}{why} ({exit})"),
+            (None, None) => format!("{what}{why}"),
         }
     }
 
@@ -105,6 +115,8 @@ fn is_worth_quoting(line: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::ExitStatusExt;
+
     use super::*;
     use crate::secrets::KnownSecrets;
 
@@ -162,5 +174,19 @@ mod tests {
             assert_eq!(lines.as_deref(), Some(quoted));
         }
         assert_eq!(ServerOutput::default().last_lines(&Redactor::default()), None);
+    }
+
+    #[test]
+    fn a_program_without_output_is_described_by_its_exit_status() {
+        let (output, redactor) = (ServerOutput::default(), Redactor::default());
+        assert_eq!(output.describe_end("it ended", "", &redactor), "it ended");
+        output.set_exit(Some(ExitStatus::from_raw(9)));
+        assert_eq!(
+            output.describe_end("it ended", "", &redactor),
+            "it ended (signal: 9 (SIGKILL))"
+        );
+        output.append(b"out of memory\n");
+        let wanted = "it ended (its output: out of memory)";
+        assert_eq!(output.describe_end("it ended", "", &redactor), wanted);
     }
 }

@@ -67,8 +67,10 @@ impl ServerProcess {
         let output = ServerOutput::default();
         let (over, is_over) = tokio::sync::watch::channel(());
         let exit = running.exit();
+        let known = output.clone();
         let ended = tokio::spawn(async move {
             let status = exit.await;
+            known.set_exit(status);
             drop(over);
             status
         });
