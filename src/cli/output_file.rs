@@ -52,6 +52,9 @@ impl Readers {
 pub enum OutputFileError {
     #[error("is a folder; name a file")]
     Folder,
+    /// `-`, which is standard output for other programs.
+    #[error("standard output has the result already; name a file")]
+    StandardOutput,
     #[error("is a device or a pipe; name a regular file")]
     Special,
     #[error("is a symbolic link, which is not followed; name the file itself")]
@@ -83,6 +86,9 @@ impl OutputFile {
     /// There is no such folder, or the existing file must not be replaced.
     pub fn open(path: &Path) -> Result<Self, OutputFileError> {
         let name = path.file_name().ok_or(OutputFileError::Folder)?.to_owned();
+        if name == "-" {
+            return Err(OutputFileError::StandardOutput);
+        }
         let folder = HeldFolder::open(folder_of(path)).map_err(|error| {
             if is_missing(&error) {
                 OutputFileError::NoFolder

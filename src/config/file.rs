@@ -201,7 +201,7 @@ pub fn inline_or_file(
             "{flag} is empty; give JSON, or the name of a file of it"
         )));
     }
-    let bytes = file_reads::read_bounded(Path::new(given), bytes_max).map_err(|error| {
+    let bytes = file_reads::read_named(Path::new(given), bytes_max).map_err(|error| {
         ConfigError::new(format!(
             "{flag} {given}: cannot be read: {error}; give JSON, or the name of a file of it"
         ))

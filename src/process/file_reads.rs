@@ -4,6 +4,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
+use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -87,6 +88,19 @@ pub fn closed_part(path: &Path, us: Uid) -> Option<String> {
 pub fn read_bounded(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let _note = PendingRead::register(path);
     read_at_most(File::open(path)?, most)
+}
+
+/// Like [`read_bounded`], for a file that a flag names: the name `-` is standard input. It is read
+/// through its descriptor, so that nothing is left of a regular file for the prompt.
+///
+/// # Errors
+/// Those of [`read_bounded`].
+pub fn read_named(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    if path.file_name().is_none_or(|name| name != "-") {
+        return read_bounded(path, most);
+    }
+    let _note = PendingRead::register(path);
+    read_at_most(io::stdin().as_fd().try_clone_to_owned()?.into(), most)
 }
 
 /// A file that was opened: the content of a regular file, or a pipe, whose writer may take long.

@@ -276,6 +276,8 @@ fn mistakes_in_files_and_folders() {
         (&["--append-system-prompt-file", "gone.md", "hi"], &["gone.md", "read"]),
         (&["--result-file", "gone/r.json", "hi"], &["--result-file gone/r.json", "folder"]),
         (&["--result-file", ".", "hi"], &["--result-file", "is a folder"]),
+        (&["--result-file", "-", "hi"], &["--result-file -: standard output has the result"]),
+        (&["--heartbeat-file=./-", "hi"], &["standard output has the result already; name a"]),
         (&["--ca-file", "gone.pem", "hi"], &["gone.pem", "correct --ca-file"]),
         (&["--heartbeat-file", "gone/h", "hi"], &["--heartbeat-file gone/h", "folder"]),
         (&["--settings", "gone.json", "hi"], &["gone.json", "cannot be read"]),

@@ -74,6 +74,22 @@ async fn a_prompt_argument_is_not_delayed_by_an_open_pipe() {
 }
 
 #[tokio::test]
+async fn a_dash_for_a_file_of_a_flag_is_standard_input() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("input");
+    std::fs::write(&file, "{\"type\": \"object\", \"title\": \"T\"}").expect("a file");
+    for flag in ["--append-system-prompt-file", "--json-schema"] {
+        let server = server();
+        let input = std::fs::File::open(&file).expect("the file");
+        let trial = RunBuilder::against(&server).args(["go", flag, "-"]);
+        trial.stdin(Stdio::from(input)).run().await;
+        assert_eq!(prompt(&server), "go", "{flag}: nothing is left for the prompt");
+        let request = server.requests()[0].body.to_string();
+        assert!(request.contains("title"), "{flag}: {request}");
+    }
+}
+
+#[tokio::test]
 async fn requested_standard_input_is_waited_for_within_a_bound() {
     for flags in [&["-"][..], &["--stdin", "go"], &["--stdin"], &["--stdin-timeout", "1s"]] {
         let server = server();

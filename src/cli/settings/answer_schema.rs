@@ -47,7 +47,7 @@ fn is_json(text: &str) -> bool {
 /// Reads a file, or a pipe of a shell's process substitution, up to the size limit.
 fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     // Leaves room for white space, which does not count for the limit of the schema.
-    file_reads::read_bounded(path, 4 * SCHEMA_BYTES_MAX as u64)
+    file_reads::read_named(path, 4 * SCHEMA_BYTES_MAX as u64)
 }
 
 /// Checks the text of a schema. `what` is what the user has to correct if the text is not JSON.

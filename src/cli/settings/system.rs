@@ -49,7 +49,7 @@ pub(super) fn resolve(inputs: &Inputs) -> Result<(SystemPrompt, Option<String>),
 
 /// Reads a text in any encoding that the tools read, without its byte order mark.
 fn read_text(path: &Path) -> io::Result<String> {
-    let bytes = file_reads::read_bounded(path, FILE_BYTES_MAX)?;
+    let bytes = file_reads::read_named(path, FILE_BYTES_MAX)?;
     let text = decode_text(bytes).ok_or_else(|| io::Error::other("it is not text"))?;
     Ok(text.strip_prefix('\u{feff}').unwrap_or(&text).to_owned())
 }
