@@ -10,12 +10,13 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::encoding::{FileStart, TextFormat, has_old_line_ends};
+use super::file_names;
 use super::files_read::FilesRead;
 use super::input::ReadInput;
 use super::media;
 use super::notebook;
 use super::outcome::{ToolError, ToolOutcome};
-use super::paths::{ResolvedPath, display_path, open_real};
+use super::paths::{ResolvedPath, display_path, open_real, resolve};
 use super::text::{self, NUL_SIGN};
 use super::text_file::{FormerStyle, LineEnds, style_name};
 
@@ -139,9 +140,17 @@ pub(super) fn is_notebook(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "ipynb")
 }
 
-/// The message for a missing file, with suggestions of similar names.
+/// The message for a missing file, with the link that leads nowhere, or suggestions of similar
+/// names.
 fn missing_message(target: &ResolvedPath, base: &Path) -> String {
     let path = target.shown();
+    let link = target.written.ancestors().find(|part| part.is_symlink());
+    if let Some(link) = link.filter(|link| !link.exists()) {
+        let (link, end) = (file_names::shown(link), file_names::shown(&resolve(link)));
+        return format!(
+            "{path} cannot be opened: the link {link} leads to {end}, which does not exist."
+        );
+    }
     let name = target.real.file_name().map(|name| name.to_string_lossy().to_lowercase());
     let (Some(name), Some(folder)) = (name, target.real.parent()) else {
         return format!("{path} does not exist.");

@@ -1,6 +1,7 @@
 //! Reading files of every kind.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 
 use nix::sys::stat::Mode;
@@ -113,6 +114,11 @@ async fn a_missing_file_lists_similar_names() {
     assert_fails_with(&outcome, "does not exist. Did you mean src/parser.rs?");
     assert_fails_with(&bench.read("nowhere/x").await, "nor does its folder");
     assert_fails_with(&bench.read("qqq").await, "The working directory is");
+    symlink("gone/far", bench.cwd.join("link")).unwrap();
+    let leads = "/gone/far, which does not exist";
+    assert_fails_with(&bench.read("link/x").await, leads);
+    let edit = json!({ "file_path": "link", "old_string": "a", "new_string": "b" });
+    assert_fails_with(&bench.run("Edit", edit).await, leads);
 }
 
 #[tokio::test]
