@@ -143,8 +143,9 @@ pub(super) fn replace_file(
 ) -> Result<(), BatchFolderError> {
     let replace = || -> io::Result<()> {
         let folder = path.parent().ok_or(io::ErrorKind::NotFound)?;
-        let mut file = NamedTempFile::new_in(folder)?;
-        file.write_all(content()?.as_bytes())?;
+        // The library's messages name the temporary file.
+        let mut file = NamedTempFile::new_in(folder).map_err(|error| error.kind())?;
+        file.as_file_mut().write_all(content()?.as_bytes())?;
         file.as_file().sync_all()?;
         file.persist(&path)?;
         sync_folder(&File::open(folder)?)
@@ -318,5 +319,18 @@ impl TaskFolder {
     /// It cannot be removed. A missing result is not an error.
     pub fn remove_result(&self) -> Result<(), BatchFolderError> {
         remove_if_exists(self.result())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_names_the_file_and_not_the_temporary_one() {
+        let error = replace_file("/proc/plan.json".into(), || Ok(String::new())).unwrap_err();
+        let text = error.to_string();
+        assert!(text.starts_with("/proc/plan.json cannot be written: "), "{text}");
+        assert!(!text.contains("tmp"), "{text}");
     }
 }

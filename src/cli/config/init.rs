@@ -89,8 +89,10 @@ fn write(path: &Path, text: &str, replaces: bool, kind: FileKind) -> io::Result<
     let mut file = tempfile::Builder::new()
         .prefix(".settings-")
         .permissions(Permissions::from_mode(file_mode))
-        .tempfile_in(folder)?;
-    file.write_all(text.as_bytes())?;
+        .tempfile_in(folder)
+        // The library's messages name the temporary file.
+        .map_err(|error| error.kind())?;
+    file.as_file_mut().write_all(text.as_bytes())?;
     file.as_file().sync_all()?;
     let written = if replaces { file.persist(path) } else { file.persist_noclobber(path) };
     written.map(drop).map_err(|error| error.error)

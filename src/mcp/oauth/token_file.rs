@@ -199,8 +199,10 @@ impl TokenFile {
     /// old refresh token is spent, so that a full disk is found in time.
     pub(super) fn prepare(&self) -> io::Result<NamedTempFile> {
         self.make_folder()?;
-        let mut file = NamedTempFile::with_prefix_in(".login-", self.folder())?;
-        file.write_all(&vec![b' '; ROOM])?;
+        let file = NamedTempFile::with_prefix_in(".login-", self.folder());
+        // The library's messages name the temporary file.
+        let mut file = file.map_err(|error| error.kind())?;
+        file.as_file_mut().write_all(&vec![b' '; ROOM])?;
         file.as_file().sync_all()?;
         Ok(file)
     }
@@ -210,7 +212,7 @@ impl TokenFile {
         let mut text = serde_json::to_vec_pretty(login)?;
         text.push(b'\n');
         io::Seek::rewind(file.as_file_mut())?;
-        file.write_all(&text)?;
+        file.as_file_mut().write_all(&text)?;
         file.as_file().set_len(text.len() as u64)?;
         file.as_file().sync_all()?;
         file.persist(&self.path).map_err(|error| error.error)?;
