@@ -215,11 +215,13 @@ mod tests {
 
     #[test]
     fn the_text_of_an_annotation_cannot_begin_another_command() {
-        let command =
-            error_command("outlast: a,b", "100 %0A::error::x\r\n::set-env name=A::b\u{1b}[0m");
+        let command = error_command(
+            "outlast: a,b",
+            "100 %0A::error::x\r\n::set-env name=A::b\u{1b}[0m ##vso[x]y",
+        );
         assert_eq!(
             command,
-            "::error title=outlast%3A a%2Cb::100 %250A::error::x%0D%0A::set-env name=A::b [0m"
+            "::error title=outlast%3A a%2Cb::100 %250A::error::x%0D%0A::set-env name=A::b [0m # #vso[x]y"
         );
         assert_eq!(command.lines().count(), 1);
     }

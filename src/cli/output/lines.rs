@@ -327,6 +327,10 @@ impl Observer for ProgressLines {
     }
 }
 
+/// The beginnings of commands that CI systems (GitHub Actions, Azure Pipelines, `TeamCity`) execute
+/// anywhere in a line of a log. Other commands, such as `::error::`, begin a line.
+const LOG_COMMANDS: [&str; 3] = ["##[", "##vso[", "##teamcity["];
+
 /// Prints a message to standard error, in one line.
 pub fn print_message(text: &str) {
     let mut stderr = TerminalFilter::messages(io::stderr().lock());
@@ -334,9 +338,14 @@ pub fn print_message(text: &str) {
     let _ = stderr.write_all(format!("outlast: {}\n", one_line(text)).as_bytes());
 }
 
-/// Sanitises untrusted text to a single line without terminal control sequences.
+/// Sanitises untrusted text to a single line without terminal control sequences, and without
+/// commands to a CI system.
 pub fn one_line(text: &str) -> String {
-    text.chars().map(|letter| if is_terminal_control(letter) { ' ' } else { letter }).collect()
+    let visible = |letter| if is_terminal_control(letter) { ' ' } else { letter };
+    let line: String = text.chars().map(visible).collect();
+    LOG_COMMANDS
+        .iter()
+        .fold(line, |line, command| line.replace(command, &command.replacen("##", "# #", 1)))
 }
 
 fn turn(number: u32, message: &Message, tokens: u64) -> String {
