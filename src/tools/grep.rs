@@ -6,12 +6,14 @@ use std::io::{self, Cursor, Read, Seek, SeekFrom};
 use std::path::Path;
 use std::thread;
 
+use grep_matcher::Matcher;
 use grep_regex::{ErrorKind, RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder};
 use ignore::DirEntry;
 use memchr::memchr;
 use parking_lot::Mutex;
 
+use super::backtracking::BacktrackingMatcher;
 use super::encoding::{FileStart, TextFormat};
 use super::grep_results::{BINARY_BYTES_MAX, BinaryFile, FileMatches, SearchResults};
 use super::input::{GrepInput, GrepMode};
@@ -37,18 +39,37 @@ const THREADS_MAX: usize = 4;
 /// one pattern take a gigabyte.
 const PATTERN_BYTES_MAX: usize = 32 << 20;
 
+/// A compiled pattern.
+pub(super) enum GrepPattern {
+    /// Searches in linear time.
+    Linear(RegexMatcher),
+    Backtracking(BacktrackingMatcher),
+}
+
 /// Compiles the regular expression, or else a search for plain text.
-pub(super) fn compile(input: &GrepInput) -> Result<RegexMatcher, ToolError> {
+pub(super) fn compile(input: &GrepInput) -> Result<GrepPattern, ToolError> {
     let compiled = match compile_as(&input.pattern, input) {
         Err(PatternError::Invalid(_)) if !has_syntax(&input.pattern) => {
-            build(builder(input).fixed_strings(true), &input.pattern)
+            build(builder(input).fixed_strings(true), &input.pattern).map(GrepPattern::Linear)
         }
-        compiled => compiled,
+        Err(PatternError::Invalid(error)) if needs_backtracking(&error) => {
+            BacktrackingMatcher::compile(input, PATTERN_BYTES_MAX)
+                .map(GrepPattern::Backtracking)
+                .map_err(PatternError::Backtracking)
+        }
+        compiled => compiled.map(GrepPattern::Linear),
     };
     compiled.map_err(|why| {
         format!("pattern is wrong: {why}. To search for plain text, escape ( ) [ ] {{ }} . * + ? |")
             .into()
     })
+}
+
+/// True if a pattern is invalid because it has look-around or references to groups. The library has
+/// no kind for these errors.
+fn needs_backtracking(error: &grep_regex::Error) -> bool {
+    let message = error.to_string();
+    message.contains("look-around") || message.contains("backreferences")
 }
 
 /// Compiles a pattern for the kind of search of a call.
@@ -114,7 +135,14 @@ fn gnu_readings(pattern: &str) -> Vec<String> {
 
 /// True if the pattern matches line feeds and the search is one within lines.
 pub(super) fn needs_multiline(input: &GrepInput) -> bool {
-    !input.multiline && matches!(compile_for_lines(&input.pattern), Err(PatternError::LineFeed))
+    let spans_lines = || match compile_for_lines(&input.pattern) {
+        Err(PatternError::LineFeed) => true,
+        Err(PatternError::Invalid(error)) if needs_backtracking(&error) => {
+            input.pattern.contains(r"\n")
+        }
+        Ok(_) | Err(_) => false,
+    };
+    !input.multiline && spans_lines()
 }
 
 /// Compiles a regular expression that matches within lines.
@@ -141,6 +169,8 @@ pub(super) enum PatternError {
     OpenEscape,
     #[error(transparent)]
     Invalid(grep_regex::Error),
+    #[error(transparent)]
+    Backtracking(Box<fancy_regex::Error>),
 }
 
 fn build(builder: &RegexMatcherBuilder, pattern: &str) -> Result<RegexMatcher, PatternError> {
@@ -163,7 +193,7 @@ fn build(builder: &RegexMatcherBuilder, pattern: &str) -> Result<RegexMatcher, P
 /// The search was cancelled, or its file or folder does not exist.
 pub(super) fn run(
     input: &GrepInput,
-    matcher: &RegexMatcher,
+    pattern: &GrepPattern,
     scope: &SearchScope,
     base: &Path,
     output_limit: usize,
@@ -186,10 +216,9 @@ pub(super) fn run(
         offset => (entries.saturating_add(offset), usize::MAX),
     };
     let is_regular = |entry: &DirEntry| entry.file_type().is_some_and(|kind| kind.is_file());
-    let search = |matcher: &RegexMatcher| {
+    let search = |pattern: &GrepPattern| {
         let job = SearchJob {
             input,
-            matcher,
             bounds,
             base,
             place: scope.place(),
@@ -197,20 +226,24 @@ pub(super) fn run(
             empty: &|| SearchResults::new(input, group_entries, group_room),
         };
         let all = SearchResults::new(input, entries, output_limit).without_first(input.offset);
-        let found = job.run(files(scope, bounds.clone()).filter(is_regular), all);
+        let files = files(scope, bounds.clone()).filter(is_regular);
+        let found = match pattern {
+            GrepPattern::Linear(matcher) => job.run(matcher, files, all),
+            GrepPattern::Backtracking(matcher) => job.run(matcher, files, all),
+        };
         if bounds.is_cancelled() { Err(ToolError::interrupted()) } else { Ok(found) }
     };
     let plain = is_plain(input).then(|| {
         "[the pattern is not a valid regular expression: it was searched for as plain text]"
             .to_owned()
     });
-    let found = search(matcher)?;
+    let found = search(pattern)?;
     if !found.is_empty() {
         return Ok(found.outcome(bounds, plain));
     }
     for reading in gnu_readings(&input.pattern) {
         let Ok(matcher) = compile_as(&reading, input) else { continue };
-        let found = search(&matcher)?;
+        let found = search(&GrepPattern::Linear(matcher))?;
         if !found.is_empty() {
             let note = format!(
                 "[nothing matches the pattern as it is written: \\| is a plain |. These match {reading}]",
@@ -233,7 +266,6 @@ pub(super) fn run(
 /// A search of many files.
 struct SearchJob<'a> {
     input: &'a GrepInput,
-    matcher: &'a RegexMatcher,
     bounds: &'a SearchBounds,
     base: &'a Path,
     place: SearchPlace,
@@ -246,19 +278,20 @@ struct SearchJob<'a> {
 impl SearchJob<'_> {
     /// Searches the files in groups, on this thread and, if there is work for them and the system
     /// starts them, on others. Returns what was found. The results are those of a search in order.
-    fn run(
+    fn run<M: Matcher + Clone + Sync>(
         &self,
+        matcher: &M,
         files: impl Iterator<Item = DirEntry> + Send,
         found: SearchResults,
     ) -> SearchResults {
         let progress = Mutex::new(Progress::new(files.fuse(), found));
-        let mut first = FileSearch::new(self.input, self.matcher, self.bounds);
+        let mut first = FileSearch::new(self.input, matcher, self.bounds);
         // Most searches find enough in a few files, or have no more.
         if self.search_next(&mut first, &progress) {
             let threads = thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
             let work = || {
                 // The caches of a matcher are for one thread.
-                let matcher = self.matcher.clone();
+                let matcher = matcher.clone();
                 let mut search = FileSearch::new(self.input, &matcher, self.bounds);
                 while self.search_next(&mut search, &progress) {}
             };
@@ -276,7 +309,7 @@ impl SearchJob<'_> {
     /// Searches the next group of files. Returns false if no more are to be searched.
     fn search_next<F: Iterator<Item = DirEntry>>(
         &self,
-        search: &mut FileSearch<'_>,
+        search: &mut FileSearch<'_, impl Matcher>,
         progress: &Mutex<Progress<F>>,
     ) -> bool {
         let Some((number, group)) = progress.lock().next_group() else { return false };
@@ -285,7 +318,11 @@ impl SearchJob<'_> {
         group.len() == GROUP_FILES
     }
 
-    fn search_group(&self, search: &mut FileSearch<'_>, group: &[DirEntry]) -> SearchResults {
+    fn search_group(
+        &self,
+        search: &mut FileSearch<'_, impl Matcher>,
+        group: &[DirEntry],
+    ) -> SearchResults {
         let mut found = (self.empty)();
         for entry in group {
             if found.shown.more {
@@ -341,8 +378,8 @@ impl<F: Iterator> Progress<F> {
 }
 
 /// The search engines of one thread.
-struct FileSearch<'a> {
-    matcher: &'a RegexMatcher,
+struct FileSearch<'a, M> {
+    matcher: &'a M,
     bounds: &'a SearchBounds,
     text: Searcher,
     binary: Searcher,
@@ -350,8 +387,8 @@ struct FileSearch<'a> {
     keeps_returns: bool,
 }
 
-impl<'a> FileSearch<'a> {
-    fn new(input: &GrepInput, matcher: &'a RegexMatcher, bounds: &'a SearchBounds) -> Self {
+impl<'a, M: Matcher> FileSearch<'a, M> {
+    fn new(input: &GrepInput, matcher: &'a M, bounds: &'a SearchBounds) -> Self {
         let shows_lines = input.output_mode == GrepMode::Content;
         let context = |own: Option<usize>| {
             if shows_lines { own.or(input.around).unwrap_or(0).min(CONTEXT_MAX) } else { 0 }
@@ -416,7 +453,7 @@ impl<'a> FileSearch<'a> {
         start: FileStart,
         file: CancellableFile,
         format: TextFormat,
-        matches: &mut FileMatches<'_, impl FnOnce() -> String>,
+        matches: &mut FileMatches<'_, M, impl FnOnce() -> String>,
     ) -> io::Result<()> {
         let has_plain_ends = || self.keeps_returns || memchr(b'\r', &start.head).is_none();
         if start.is_whole() && format == TextFormat::UTF_8 && has_plain_ends() {

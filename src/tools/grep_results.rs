@@ -4,7 +4,6 @@ use std::cell::LazyCell;
 use std::io;
 
 use grep_matcher::Matcher;
-use grep_regex::RegexMatcher;
 use grep_searcher::{Searcher, Sink, SinkContext, SinkMatch};
 use serde_json::json;
 
@@ -190,19 +189,19 @@ fn shown_length(line: &str) -> usize {
 }
 
 /// The matches in one file.
-pub(super) struct FileMatches<'a, F> {
+pub(super) struct FileMatches<'a, M, F> {
     found: &'a mut SearchResults,
-    matcher: &'a RegexMatcher,
+    matcher: &'a M,
     /// Few files have a match, and a name is needed only then.
     name: LazyCell<String, F>,
     here: u64,
     binary: Option<BinaryFile>,
 }
 
-impl<'a, F: FnOnce() -> String> FileMatches<'a, F> {
+impl<'a, M: Matcher, F: FnOnce() -> String> FileMatches<'a, M, F> {
     pub(super) fn new(
         found: &'a mut SearchResults,
-        matcher: &'a RegexMatcher,
+        matcher: &'a M,
         name: F,
         binary: Option<BinaryFile>,
     ) -> Self {
@@ -235,7 +234,7 @@ impl<'a, F: FnOnce() -> String> FileMatches<'a, F> {
     }
 }
 
-impl<F: FnOnce() -> String> Sink for FileMatches<'_, F> {
+impl<M: Matcher, F: FnOnce() -> String> Sink for FileMatches<'_, M, F> {
     type Error = io::Error;
 
     fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> Result<bool, io::Error> {

@@ -9,6 +9,7 @@ mod added_folders;
 mod agents;
 mod attach;
 mod background;
+mod backtracking;
 mod bash_forms;
 mod built_in_calls;
 mod call_paths;

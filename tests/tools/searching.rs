@@ -362,6 +362,34 @@ async fn patterns_find_what_they_name() {
     assert_fails_with(&bench.run("Grep", outside).await, "outside");
 }
 
+#[tokio::test]
+async fn patterns_with_look_around_and_references_are_searched_within_bounds() {
+    let bench = Bench::with(|_| {});
+    bench.file("a.txt", "foo1\nfoobar\nabab\r\n\u{e9} x\n");
+    bench.file("b.bin", [&[0; 600][..], b"\xff\x01foo2\xfffoobaz\n"].concat());
+    let grep = async |pattern: &str, path: &str| {
+        let input = json!({ "pattern": pattern, "path": path, "output_mode": "content" });
+        text(&bench.run("Grep", input).await)
+    };
+    for (pattern, expected) in [
+        ("foo(?!bar)", "a.txt:1:foo1"),
+        ("(?<=foo)[a-z]+$", "a.txt:2:foobar"),
+        (r"(ab)\1$", "a.txt:3:abab"),
+        ("(?<=^\u{e9}) x", "a.txt:4:\u{e9} x"),
+        (r"foobar\n(?=abab)", "a.txt:2:foobar"),
+        ("foo(?=baz)", "No matches found"),
+    ] {
+        let found = grep(pattern, "a.txt").await;
+        assert_eq!(found.lines().next(), Some(expected), "{pattern}: {found}");
+    }
+    let binary = grep("foo(?=baz)", ".").await;
+    assert!(binary.contains("matches also in binary files: b.bin"), "{binary}");
+    assert!(grep("foo(?=1", ".").await.contains("pattern is wrong"));
+    bench.file("a.txt", "x".repeat(60));
+    let endless = grep(r"(x+x+)+\1y", "a.txt").await;
+    assert!(endless.contains("[1 files could not be searched]"), "{endless}");
+}
+
 /// A project may be called by characters that are special in a pattern.
 #[tokio::test]
 async fn a_pattern_that_begins_with_the_working_folder_is_searched_there() {
