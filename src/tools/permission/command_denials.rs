@@ -231,10 +231,12 @@ impl Permissions {
         let removes = |word: &&str| matches!(base_name(word), "rm" | "rmdir");
         let targets = words[..names].iter().position(removes);
         let targets = targets.map_or(&[][..], |at| &words[at + 1..]);
+        // In `/` a flag would be the name of a folder there.
+        let mut targets = targets.iter().filter(|target| !target.starts_with('-'));
         let is_critical = |target: &&str| {
             seen.folders.iter().any(|folder| self.is_critical(target, folder, seen.start))
         };
-        if self.critical == CriticalPaths::Denied && targets.iter().any(is_critical) {
+        if self.critical == CriticalPaths::Denied && targets.any(is_critical) {
             return Err(Denial::RemovesCriticalFolder);
         }
         let changes = words.iter().any(|word| CHANGERS.contains(&base_name(word)));
