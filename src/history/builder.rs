@@ -18,11 +18,11 @@ use jiff::Timestamp;
 use crate::journal::{
     BackgroundChanges, CarryOver, Contract, FailedCheck, JournalEntry, JournalLine, JournalRecord,
     JournalView, MessageEntry, OpenRecord, PromptFold, RefusalReason, SpendRecord, ToolDetail,
-    ToolStarted,
+    ToolStarted, worst_case,
 };
 use crate::recovery::{
-    Action, Event, Moment, Phase, RecoveryPlan, RecoveryRecord, ReplyDisposition, StopReason,
-    Transition,
+    Action, Event, Moment, Money, Phase, RecoveryPlan, RecoveryRecord, ReplyDisposition,
+    StopReason, Transition,
 };
 use crate::transcript::{Block, Message, Role, Usage};
 
@@ -380,6 +380,7 @@ impl JournalView<'_> for HistoryBuilder {
         self.sent = None;
         self.requests.interrupt();
         self.history.limits = Some(open.limits);
+        self.history.in_flight = (Money::ZERO, open.model.clone());
         self.epoch = open.epoch;
         self.awaits_prompt = open.carry == CarryOver::Fresh;
         self.history.end = None;
@@ -404,6 +405,7 @@ impl JournalView<'_> for HistoryBuilder {
         let at = self.at;
         // The step proves the end, even if the record of the end was cut off.
         let reason = step.action.end();
+        self.history.in_flight.0 = worst_case(self.history.in_flight.0, step);
         self.history.end = reason.map(|reason| HistoryEnd { reason, error: None, at });
         self.explain_items(step);
         self.requests.step(
@@ -442,6 +444,7 @@ impl JournalView<'_> for HistoryBuilder {
 
     fn spend(&mut self, spend: &SpendRecord) {
         self.history.totals.add_record(spend);
+        self.history.in_flight.0 = Money::ZERO;
         self.spent.push(spend.clone());
     }
 

@@ -37,6 +37,9 @@ pub fn read_history(file: &SessionFile, contents: HistoryContents) -> io::Result
     if is_running {
         history.mark_running();
     }
+    let agents = history.agents.iter_mut().map(|agent| &mut agent.history);
+    agents.for_each(SessionHistory::charge_call_in_flight);
+    history.charge_call_in_flight();
     Ok(history)
 }
 

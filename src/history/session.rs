@@ -10,8 +10,8 @@ use crate::journal::{
     SpendRecord, SubagentMeta,
 };
 use crate::recovery::{
-    ErrorClass, Limits, Nudge, Pause, RecoveryPlan, RecoveryRecord, Spending, StopHookDecision,
-    StopReason,
+    ErrorClass, Limits, Money, Nudge, Pause, RecoveryPlan, RecoveryRecord, Spending,
+    StopHookDecision, StopReason,
 };
 
 use super::calls::CallRecord;
@@ -57,6 +57,9 @@ pub struct SessionHistory {
     pub is_of_others: bool,
     /// True if a process works on the session.
     pub is_running: bool,
+    /// The worst-case cost of the call in flight after the last step, and the model of the last
+    /// process.
+    pub in_flight: (Money, String),
 }
 
 /// An event of a history.
@@ -285,6 +288,15 @@ impl SessionHistory {
                     tool.state = ToolRunState::Running;
                 }
             }
+        }
+    }
+
+    /// Charges a call that was in flight when its process died, as a resume does: the service may
+    /// bill it.
+    pub(super) fn charge_call_in_flight(&mut self) {
+        let (cost, model) = &self.in_flight;
+        if self.end.is_none() && !self.is_running {
+            self.totals.add_in_flight(*cost, model);
         }
     }
 

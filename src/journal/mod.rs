@@ -89,5 +89,5 @@ pub use summary::{
     session_named, sessions_beginning, summarize_session,
 };
 pub use terms::{Kept, Terms, read_terms};
-pub use totals::{ModelSpan, ModelTotals, SessionTotals};
+pub use totals::{ModelSpan, ModelTotals, SessionTotals, worst_case};
 pub use view::JournalView;

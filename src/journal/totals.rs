@@ -100,7 +100,7 @@ impl SessionTotals {
     }
 
     /// Adds the worst-case cost of a call that was in flight when its process died.
-    pub(super) fn add_in_flight(&mut self, cost: Money, model: &str) {
+    pub fn add_in_flight(&mut self, cost: Money, model: &str) {
         if cost > Money::ZERO {
             self.add_upper_bound(Some(cost), Usage::default(), model);
         }
@@ -108,7 +108,7 @@ impl SessionTotals {
 }
 
 /// The worst-case cost of the call in flight, from the token estimate made before it.
-pub(super) fn worst_case(before: Money, transition: &Transition) -> Money {
+pub fn worst_case(before: Money, transition: &Transition) -> Money {
     match (transition.event, transition.action) {
         (Event::Estimated(estimate), Action::Ask(ask)) => {
             estimate.input + estimate.token * u64::from(ask.cap)

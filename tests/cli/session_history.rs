@@ -1,8 +1,10 @@
 //! The typed history of a session, read from journals that the real binary wrote.
 
 use std::path::Path;
+use std::time::Duration;
 
 use jiff::Timestamp;
+use nix::sys::signal::Signal;
 use outlast::history::{
     HistoryContents, HistoryEvent, HistoryItem, MessageAuthor, SessionHistory, ToolRun,
     ToolRunState, WaitCause, read_history,
@@ -11,7 +13,7 @@ use outlast::journal::{
     CarryOver, ListScope, OpenRecord, SessionFile, SessionFolder, SessionState, list_sessions,
     summarize_session,
 };
-use outlast::recovery::{ErrorClass, RecoveryPlan, StopReason};
+use outlast::recovery::{ErrorClass, Money, RecoveryPlan, StopReason};
 use outlast::rehearsal::{Scenario, ServerRules};
 use outlast::report::{MarkContent, SessionOutcome, SessionReport, SessionTimeline};
 use serde_json::json;
@@ -265,4 +267,24 @@ fn a_timeline_has_no_time_between_processes() {
     let switch = || MarkContent::ModelSwitch { to: "b".to_owned() };
     let expected = [(10, switch()), (10, MarkContent::Resumed), (15, switch())];
     assert_eq!(marks.collect::<Vec<_>>(), expected);
+}
+
+#[tokio::test]
+async fn a_call_of_a_sub_agent_that_was_in_flight_at_a_kill_is_charged_as_in_the_result() {
+    let task =
+        json!({ "description": "d", "prompt": "the part", "subagent_type": "general-purpose" });
+    let scenario = Scenario::new().tool("Agent", task).usage(1_000, 100).reply("Never.");
+    let server = serve(scenario.delay(Duration::from_mins(5)));
+    let running = RunBuilder::against(&server).args(["Go."]).start();
+    server.wait_for_request(2).await;
+    running.signal(Signal::SIGKILL);
+    let ended = running.end().await;
+    let killed = history(&ended).totals_with_agents();
+    let next = serve(Scenario::new().reply("Done.").usage(1_000, 100));
+    let ended = ended.again(&next.base_url()).args(["--continue"]).run().await;
+    let resumed = history(&ended);
+    let totals = resumed.totals_with_agents();
+    assert_eq!(json!(totals.spent.as_dollars()), ended.result()["total_cost_usd"]);
+    assert_eq!(totals.upper_bounds, resumed.agents[0].history.totals.spent);
+    assert!(totals.upper_bounds > Money::ZERO && totals.upper_bounds == killed.upper_bounds);
 }
