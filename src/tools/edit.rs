@@ -238,8 +238,9 @@ fn line_at(file: &str, offset: usize) -> usize {
 }
 
 fn occurrences(wanted: &str, file: &str) -> String {
-    let lines: Vec<String> =
-        file.match_indices(wanted).take(10).map(|(at, _)| line_at(file, at).to_string()).collect();
+    let first = file.match_indices(wanted).take(10);
+    let mut lines: Vec<String> = first.map(|(at, _)| line_at(file, at).to_string()).collect();
+    lines.dedup();
     lines.join(", ")
 }
 
@@ -256,6 +257,7 @@ fn not_found(wanted: &str, file: &str) -> String {
         Some(cause.to_owned())
     } else {
         unseen_difference(wanted, file)
+            .or_else(|| other_escapes(wanted, file))
             .or_else(|| difference_after_first(first, file))
             .or_else(|| closest(first, file))
     };
@@ -263,6 +265,30 @@ fn not_found(wanted: &str, file: &str) -> String {
         Some(cause) => format!("old_string was not found. {cause}"),
         None => "old_string was not found, nor anything like it. Read the file again.".to_owned(),
     }
+}
+
+/// Escapes that models write once too often, or leave out: those of strings, and of HTML.
+const ESCAPES: [&[(&str, &str)]; 4] = [
+    &[("\\\"", "\"")],
+    &[("\\n", "\n")],
+    &[("\\t", "\t")],
+    &[("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&amp;", "&")],
+];
+
+/// Finds the text in the file with escapes, or without.
+fn other_escapes(wanted: &str, file: &str) -> Option<String> {
+    let escaped = |pairs: &[(&str, &str)]| {
+        let escape = |text: String, (name, sign): &(&str, &str)| text.replace(sign, name);
+        pairs.iter().rev().fold(wanted.to_owned(), escape)
+    };
+    let unescaped = |pairs: &[(&str, &str)]| {
+        let unescape = |text: String, (name, sign): &(&str, &str)| text.replace(name, sign);
+        pairs.iter().fold(wanted.to_owned(), unescape)
+    };
+    let mut forms = ESCAPES.iter().flat_map(|pairs| [escaped(pairs), unescaped(pairs)]);
+    let found = forms.find(|form| form != wanted && file.contains(form.as_str()))?;
+    let shown = text::truncated(found.lines().next().unwrap_or_default(), HINT_CHARACTERS);
+    Some(format!("The file has it with other escapes: `{shown}`"))
 }
 
 /// Finds the first line of the text in the file, if only blanks or the lines after it differ.

@@ -166,6 +166,7 @@ async fn a_match_must_be_exact_and_unique() {
     let all = json!({ "file_path": "a", "old_string": "n", "new_string": "", "replace_all": true });
     bench.file("a", "nanna");
     bench.read("a").await;
+    assert_fails_with(&edit(&bench, "a", "n", "m").await, "occurs 3 times (lines 1).");
     let outcome = bench.run("Edit", all).await;
     assert_eq!(bench.content("a"), "aa");
     assert_eq!(outcome.detail["replacements"], 3);
@@ -189,7 +190,7 @@ async fn a_match_must_be_exact_and_unique() {
 async fn a_failed_match_suggests_a_similar_place() {
     let bench = Bench::open();
     let file = "fn main() {\n    let total = count(items);\n\tprint(total);\n}\n  say(“it’s – 1”);\n\
-                \u{200b}a\u{a0}b\nc\u{ad}\u{2212}d\ncafe\u{301}\n";
+                \u{200b}a\u{a0}b\nc\u{ad}\u{2212}d\ncafe\u{301}\nput(\"<b>\\n\") &lt;&amp;&gt;\n";
     known(&bench, "a.rs", file).await;
     for (old, part) in [
         ("let total = count(item);", "The closest line is 2: `let total = count(items);`"),
@@ -216,6 +217,10 @@ async fn a_failed_match_suggests_a_similar_place() {
             "at line 2, but the lines after it differ",
         ),
         ("     2\t    let total = count(items);", "leave those out"),
+        (r#"put(\"<b>"#, "The file has it with other escapes: `put(\"<b>`"),
+        ("put(\"<b>\n\")", "The file has it with other escapes: `put(\"<b>\\n\")`"),
+        ("<&>", "The file has it with other escapes: `&lt;&amp;&gt;`"),
+        ("&lt;b&gt;", "The file has it with other escapes: `<b>`"),
         ("zzz qqq", "nor anything like it"),
     ] {
         assert_fails_with(&edit(&bench, "a.rs", old, "new").await, part);
