@@ -116,7 +116,7 @@ async fn an_output_filter_shows_matching_lines_and_discards_the_rest() {
 #[tokio::test]
 async fn an_unknown_task_id_is_answered_with_the_known_ones() {
     let bench = Bench::open();
-    assert_fails_with(&kill(&bench, "bash_1").await, "none was started");
+    assert_fails_with(&kill(&bench, "bash_1").await, "this run has started none");
     begin(&bench, "true").await;
     assert_fails_with(&end_of(&bench, "bash_2").await, "bash_1 (`true`)");
 }

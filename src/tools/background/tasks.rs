@@ -465,7 +465,7 @@ impl TaskTable {
     fn find(&mut self, id: &str) -> Result<&mut TaskEntry, ToolError> {
         let index = self.entries.iter().position(|entry| entry.task.id == id);
         let index = index.ok_or_else(|| match self.list(|_| true).as_str() {
-            "" => format!("there is no background command {id:?}: none was started"),
+            "" => format!("there is no background command {id:?}: this run has started none"),
             known => format!("there is no background command {id:?}; there are:\n{known}"),
         })?;
         Ok(&mut self.entries[index])
