@@ -4,13 +4,9 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use super::output::TerminalFilter;
-use super::output_file::{OutputFile, Readers, ResultRetention};
+use super::output_file::{OutputFile, Readers, ResultRetention, STANDARD_OUTPUT};
 use super::stdout::is_reader_gone;
 use super::usage::{UsageError, UsageErrorKind};
-
-/// Names of standard output. Opened as files, they would be links to a device, a pipe or a file
-/// that other programs also write.
-const STANDARD_OUTPUT: [&str; 4] = ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"];
 
 /// The destination of a document: standard output or a file.
 pub(super) enum Destination {

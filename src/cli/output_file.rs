@@ -17,6 +17,10 @@ use uuid::Uuid;
 use crate::config::file::is_missing;
 use crate::process::HeldFolder;
 
+/// Names of standard output. Opened as files, they would be links to a device, a pipe or a file
+/// that other programs also write.
+pub(super) const STANDARD_OUTPUT: [&str; 4] = ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"];
+
 /// The mode of an output file, from which the umask is taken.
 const MODE_BEFORE_UMASK: u32 = 0o666;
 
@@ -52,7 +56,6 @@ impl Readers {
 pub enum OutputFileError {
     #[error("is a folder; name a file")]
     Folder,
-    /// `-`, which is standard output for other programs.
     #[error("standard output has the result already; name a file")]
     StandardOutput,
     #[error("is a device or a pipe; name a regular file")]
@@ -86,7 +89,8 @@ impl OutputFile {
     /// There is no such folder, or the existing file must not be replaced.
     pub fn open(path: &Path) -> Result<Self, OutputFileError> {
         let name = path.file_name().ok_or(OutputFileError::Folder)?.to_owned();
-        if name == "-" {
+        // The path of `-` may be in the folder of `-C`.
+        if name == "-" || STANDARD_OUTPUT.iter().any(|name| path == Path::new(name)) {
             return Err(OutputFileError::StandardOutput);
         }
         let folder = HeldFolder::open(folder_of(path)).map_err(|error| {

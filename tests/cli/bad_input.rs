@@ -277,6 +277,7 @@ fn mistakes_in_files_and_folders() {
         (&["--result-file", "gone/r.json", "hi"], &["--result-file gone/r.json", "folder"]),
         (&["--result-file", ".", "hi"], &["--result-file", "is a folder"]),
         (&["--result-file", "-", "hi"], &["--result-file -: standard output has the result"]),
+        (&["--result-file", "/dev/stdout", "hi"], &["standard output has the result already"]),
         (&["--heartbeat-file=./-", "hi"], &["standard output has the result already; name a"]),
         (&["--ca-file", "gone.pem", "hi"], &["gone.pem", "correct --ca-file"]),
         (&["--heartbeat-file", "gone/h", "hi"], &["--heartbeat-file gone/h", "folder"]),
