@@ -19,7 +19,7 @@ const GZIP: [&str; 2] = ["gzip", "x-gzip"];
 const OTHERS: [&str; 4] = ["br", "compress", "deflate", "zstd"];
 
 /// The first byte of a gzip file. Neither JSON nor a stream of events begins with it.
-const FIRST_OF_GZIP: u8 = 0x1f;
+pub const FIRST_OF_GZIP: u8 = 0x1f;
 
 /// The reason why a body breaks off.
 #[derive(Debug)]

@@ -8,6 +8,8 @@ use std::io;
 use async_compression::tokio::bufread::{DeflateDecoder, GzipDecoder, ZlibDecoder};
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncRead, BufReader};
 
+use crate::response_body::FIRST_OF_GZIP;
+
 /// The most forms that are unpacked one after another. A form within another one would be unpacked
 /// in memory in one step, for which no limit of time could hold: a few kilobytes can be gigabytes
 /// in the form between.
@@ -58,6 +60,8 @@ pub(super) async fn unpack(
         "deflate" if is_zlib(first) => buffered(ZlibDecoder::new(body)),
         // Some servers leave out the header of zlib.
         "deflate" => buffered(DeflateDecoder::new(body)),
+        // A proxy has unpacked the body and kept its label.
+        _ if first != FIRST_OF_GZIP => body,
         _ => {
             let mut unpacked = GzipDecoder::new(body);
             unpacked.multiple_members(true);
