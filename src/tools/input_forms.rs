@@ -89,8 +89,24 @@ pub(super) fn adapt_values(tool: BuiltinTool, input: &mut Value, schema: &Value)
         }
         BuiltinTool::Read => adapt_range(fields),
         BuiltinTool::TodoWrite => adapt_todos(fields),
-        BuiltinTool::BashOutput => adapt_timeout(fields, 0),
+        BuiltinTool::BashOutput => {
+            adapt_timeout(fields, 0);
+            adapt_block(fields);
+        }
         BuiltinTool::KillShell | BuiltinTool::Write | BuiltinTool::WebFetch => {}
+    }
+}
+
+/// The time for which `TaskOutput` of other programs waits, in milliseconds.
+const TASK_OUTPUT_WAIT: u64 = 30_000;
+
+/// Takes `block` of that tool: whether it waits.
+fn adapt_block(fields: &mut Map<String, Value>) {
+    let Some(block) = fields.remove("block") else { return };
+    if block != json!(true) && block != json!("true") {
+        fields.remove("timeout");
+    } else if fields.get("timeout").is_none_or(Value::is_null) {
+        fields.insert("timeout".to_owned(), TASK_OUTPUT_WAIT.into());
     }
 }
 
@@ -355,6 +371,9 @@ mod tests {
             ["Bash", { "timeout": "2 min" }, { "timeout": 120_000 }],
             ["Bash", { "timeout": "500ms" }, { "timeout": 1_000 }],
             ["BashOutput", { "timeout": "500ms" }, { "timeout": 500 }],
+            ["BashOutput", { "block": true }, { "timeout": 30_000 }],
+            ["BashOutput", { "block": true, "timeout": 500 }, { "timeout": 500 }],
+            ["BashOutput", { "block": false, "timeout": 500 }, {}],
             ["Bash", { "timeout": "90" }, { "timeout": "90" }],
             ["Edit", { "old_str": "a", "newString": null },
                 { "old_string": "a", "new_string": "" }],

@@ -21,23 +21,26 @@ const OTHER_NAMES: [(&str, &str); 5] = [
 
 /// Tools of other agents, as [`bare`] writes their names, and the tool here that does the same.
 #[rustfmt::skip]
-const SIMILAR: [(&str, &[&str]); 8] = [
+const SIMILAR: [(&str, &[&str]); 9] = [
     ("Bash", &[
         "executebash", "runshellcommand", "shell", "execcommand", "runcommand", "executecommand",
-        "runterminalcmd", "runinterminal", "terminal", "localshell", "cmd", "sh",
+        "runterminalcmd", "runinterminal", "terminal", "localshell", "cmd", "sh", "monitor",
     ]),
+    ("BashOutput", &["agentoutputtool"]),
     ("Edit", &[
         "strreplacebasededittool", "strreplaceeditor", "strreplace", "multiedit", "applypatch",
-        "applydiff", "editfile", "replaceinfile", "searchreplace", "replace",
+        "applydiff", "editfile", "replaceinfile", "searchreplace", "replace", "update",
     ]),
-    ("Read", &["readfile", "readmanyfiles", "view", "viewfile", "openfile", "cat"]),
+    ("Read", &["readfile", "readmanyfiles", "view", "viewfile", "openfile", "cat", "notebookread"]),
     ("Write", &["writefile", "writetofile", "createfile", "savefile"]),
     ("Glob", &[
         "ls", "listfiles", "listdir", "listdirectory", "findfiles", "filesearch", "globfilesearch",
     ]),
     ("Grep", &["grepsearch", "searchfiles", "searchfilecontent", "codebasesearch", "ripgrep", "rg"]),
     ("WebFetch", &["fetch", "fetchurl"]),
-    ("TodoWrite", &["updateplan", "writetodos", "updatetodolist"]),
+    ("TodoWrite", &[
+        "updateplan", "writetodos", "updatetodolist", "todoread", "taskcreate", "taskupdate",
+    ]),
 ];
 
 /// The tool here that corresponds to a tool of another agent.

@@ -281,12 +281,12 @@ fn undecorated_path(path: &str) -> Cow<'_, str> {
     file.map_or(path.into(), |file| file_names::shown(&file).into())
 }
 
-/// Splits the form in which programs name a place in a file, `FILE:2`, `FILE:2:10` or `FILE:2-5`,
-/// into the file, its first line, and its last one.
+/// Splits the form in which programs name a place in a file, `FILE:2`, `FILE:2:10`, `FILE:2-5` or
+/// `FILE#L2-L5`, into the file, its first line, and its last one.
 fn named_lines(path: &str) -> Option<(&str, u64, Option<u64>)> {
-    let (file, lines) = path.rsplit_once(':')?;
+    let (file, lines) = path.rsplit_once("#L").or_else(|| path.rsplit_once(':'))?;
     if let Some((first, last)) = lines.split_once('-') {
-        let (first, last) = (first.parse().ok()?, last.parse().ok()?);
+        let (first, last) = (first.parse().ok()?, last.trim_start_matches('L').parse().ok()?);
         return (1..=last).contains(&first).then_some((file, first, Some(last)));
     }
     let number: u64 = lines.parse().ok()?;

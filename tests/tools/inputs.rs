@@ -40,6 +40,10 @@ async fn an_unknown_tool_is_named() {
         ("read_file", "Read"),
         ("LS", "Glob"),
         ("grep_search", "Grep"),
+        ("AgentOutputTool", "BashOutput"),
+        ("NotebookRead", "Read"),
+        ("TaskCreate", "TodoWrite"),
+        ("Monitor", "Bash"),
     ] {
         let told = told(&bench, name, &json!({}));
         assert_eq!(told, format!("No such tool available: {name}. Use {tool}."));
@@ -182,6 +186,7 @@ async fn inputs_with_one_meaning_are_taken_and_what_is_changed_is_stated() {
         ("Read", json!({ "path": "a", "limit": 1 }), "     1\t1"),
         ("Read", json!({ "file_path": "a:3" }), "     3\t3"),
         ("Read", json!({ "file_path": "a:3:1" }), "     3\t3"),
+        ("Read", json!({ "file_path": "a#L2-L2" }), "     2\t2"),
         ("Read", json!({ "file_path": bench.cwd.join("a:2-2"), "limit": null }), "     2\t2"),
         ("Read", json!({ "file_path": "b:2" }), "     1\tnamed so"),
         ("Read", json!({ "file": "a", "view_range": [2, 2] }), "     2\t2"),
