@@ -86,8 +86,7 @@ pub(super) struct HookInput {
 impl HookInput {
     pub(super) fn of(event: HookEvent, subject: &str, fields: Value) -> Self {
         let fields = if let Value::Object(fields) = fields { fields } else { Map::new() };
-        let subject = subject.to_owned();
-        Self { context: hooks::HookContext { event, subject, alias: None, fields }, call: None }
+        Self { context: hooks::HookContext::new(event, subject, fields), call: None }
     }
 
     /// Returns the input for an event about a tool call. `more` holds additional fields.

@@ -62,7 +62,7 @@ impl SessionLifecycle {
         let Some(hooks) = mem::replace(&mut *self.0.lock(), next).hooks else { return Vec::new() };
         let event = HookEvent::SessionEnd;
         let fields = Map::from_iter([("reason".to_owned(), json!(reason))]);
-        let context = HookContext { event, subject: reason.to_owned(), alias: None, fields };
+        let context = HookContext::new(event, reason, fields);
         let decision = hooks.run(&context, &|_| true, &CancellationToken::new()).await;
         let failures = decision.runs.failures.iter();
         failures.map(|(command, failure)| failure_message(event, command, failure)).collect()

@@ -43,6 +43,11 @@ pub struct HookContext {
 }
 
 impl HookContext {
+    /// An event whose subject has one name.
+    pub fn new(event: HookEvent, subject: impl Into<String>, fields: Map<String, Value>) -> Self {
+        Self { event, subject: subject.into(), alias: None, fields }
+    }
+
     /// The subject and its other name.
     fn names(&self) -> impl Iterator<Item = &str> {
         iter::once(self.subject.as_str()).chain(self.alias)

@@ -27,7 +27,7 @@ fn hooks_of(stage: &HookFixture, hooks: &Value, host: Option<Arc<dyn HostChannel
 
 fn occasion(event: HookEvent, subject: &str, fields: &Value) -> HookContext {
     let fields = fields.as_object().cloned().unwrap_or_default();
-    HookContext { event, subject: subject.to_owned(), alias: None, fields }
+    HookContext::new(event, subject, fields)
 }
 
 async fn run(hooks: &Hooks, event: HookEvent) -> HookDecision {

@@ -49,14 +49,11 @@ async fn a_crafted_tool_name_does_not_bypass_a_hook_matcher() {
     let hooks = stage.hooks(&json!({ "PreToolUse": [
         { "matcher": "^(a|a)*(?=b)c$", "hooks": [guard("echo no >&2; exit 2"), script("touch ran")] },
     ] }));
-    let occasion = |name: String| {
-        let event = HookEvent::PreToolUse;
-        HookContext { event, subject: name, alias: None, fields: Map::new() }
-    };
+    let occasion = |name: &str| HookContext::new(HookEvent::PreToolUse, name, Map::new());
     let cancel = CancellationToken::new();
-    let harmless = hooks.run(&occasion("Bash".to_owned()), &|_| true, &cancel).await;
+    let harmless = hooks.run(&occasion("Bash"), &|_| true, &cancel).await;
     assert_eq!(harmless, HookDecision::default());
-    let elsewhere = occasion("a".repeat(60));
+    let elsewhere = occasion(&"a".repeat(60));
     let verdict = hooks.run(&elsewhere, &|_| true, &cancel).await;
     assert_eq!((verdict.denial(), verdict.runs.ran), (Some("no"), 1), "the guard is asked");
     let kinds: Vec<_> = verdict.runs.failures.iter().map(|(_, mishap)| mishap.kind).collect();
@@ -102,12 +99,7 @@ async fn interrupted_hooks_are_named_and_do_not_count_as_failed() {
     let slow = "touch began; exec sleep 1000";
     let hooks = stage.hooks(&json!({ "Stop": [{ "hooks": [guard(slow), script("exit 2")] }] }));
     let cancel = CancellationToken::new();
-    let occasion = HookContext {
-        event: HookEvent::Stop,
-        subject: String::new(),
-        alias: None,
-        fields: Map::new(),
-    };
+    let occasion = HookContext::new(HookEvent::Stop, "", Map::new());
     let began = stage.cwd().join("began");
     let cut = async {
         while !began.exists() {
@@ -193,8 +185,7 @@ async fn block_decisions_of_non_blocking_events_have_no_effect() {
         let hooks = [guard(out), guard("echo no >&2; exit 2"), guard("exit 1")];
         let hooks = stage.hooks(&json!({ event: [{ "hooks": hooks }] }));
         let event = HookEvent::from_name(event).expect("an event");
-        let occasion =
-            HookContext { event, subject: String::new(), alias: None, fields: Map::new() };
+        let occasion = HookContext::new(event, "", Map::new());
         let cancel = CancellationToken::new();
         let verdict = hooks.run(&occasion, &|_| true, &cancel).await;
         assert_eq!((verdict.denial(), verdict.runs.ran), (None, 3), "{event:?}");

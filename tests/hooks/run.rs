@@ -107,7 +107,7 @@ async fn a_matcher_may_use_either_name_of_a_subject() {
 
 async fn run_hooks(hooks: &Hooks, event: HookEvent, subject: &str) -> HookDecision {
     let fields = Map::from_iter([("tool_name".to_owned(), json!(subject))]);
-    let occasion = HookContext { event, subject: subject.to_owned(), alias: None, fields };
+    let occasion = HookContext::new(event, subject, fields);
     hooks.run(&occasion, &|rule| rule == "Bash(git *)", &CancellationToken::new()).await
 }
 
@@ -250,12 +250,7 @@ async fn a_run_that_ends_does_not_wait_for_its_hooks() {
     let hooks = stage.hooks(&json!({ "Stop": [{ "hooks": [script("sleep 1000")] }] }));
     let cancel = CancellationToken::new();
     cancel.cancel();
-    let occasion = HookContext {
-        event: HookEvent::Stop,
-        subject: String::new(),
-        alias: None,
-        fields: Map::new(),
-    };
+    let occasion = HookContext::new(HookEvent::Stop, "", Map::new());
     let began = Stopwatch::start();
     hooks.run(&occasion, &|_| true, &cancel).await;
     began.assert_within(Duration::from_secs(5), "the end of the hooks");
@@ -270,12 +265,7 @@ async fn endless_output_and_unread_input_of_a_hook_do_no_harm() {
         script("exec 0<&-; head -c 5000000 /dev/zero | tr '\\0' 'y'; exit 2"),
         script("cat > /dev/null; echo heard >&2; exit 2"),
     ] }] }));
-    let occasion = HookContext {
-        event: HookEvent::PreToolUse,
-        subject: "Bash".to_owned(),
-        alias: None,
-        fields,
-    };
+    let occasion = HookContext::new(HookEvent::PreToolUse, "Bash", fields);
     let verdict = hooks.run(&occasion, &|_| true, &CancellationToken::new()).await;
     let why = verdict.denial().unwrap_or_default();
     assert!(why.contains("heard") && why.len() < 30_000, "{} bytes", why.len());
@@ -498,8 +488,7 @@ async fn subagent_stop_hooks_match_the_agent_type() {
     ] }));
     let fields = json!({ "last_assistant_message": "Found it.", "stop_hook_active": true });
     let fields = fields.as_object().cloned().unwrap_or_default();
-    let event = HookEvent::SubagentStop;
-    let occasion = HookContext { event, subject: "Explore".to_owned(), alias: None, fields };
+    let occasion = HookContext::new(HookEvent::SubagentStop, "Explore", fields);
     let theirs = hooks.for_agent("agent-7", "Explore", "/sessions/agent-7.jsonl".into());
     let verdict = theirs.run(&occasion, &|_| true, &CancellationToken::new()).await;
     assert_eq!((verdict.runs.ran, verdict.objection.as_deref()), (1, Some("look again")));
