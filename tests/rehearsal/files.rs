@@ -286,237 +286,136 @@ fn add_keys(schema: &Value, keys: &mut Vec<String>) {
 
 /// Invalid scenarios, with the line and column of the error.
 const WRONG: &[(&str, usize, usize, &str)] = &[
-    (
-        "name = \"x\"\nsummary = 1\n",
-        2,
-        11,
-        "`summary`: invalid type: integer `1`, expected a string",
-    ),
-    ("summary = \"s\"\n", 1, 1, "missing field `name`"),
-    ("name = \"x\"\n", 1, 1, "missing field `summary`"),
-    ("nam = \"x\"\nsummary = \"s\"\n", 1, 1, "did you mean `name`?"),
+    ("name = \"x\"\nsummary = 1", 2, 11, "`summary`: invalid type: integer `1`, expected a string"),
+    ("summary = \"s\"", 1, 1, "missing field `name`"),
+    ("name = \"x\"", 1, 1, "missing field `summary`"),
+    ("nam = \"x\"\nsummary = \"s\"", 1, 1, "did you mean `name`?"),
     ("", 1, 1, "missing field `name`"),
-    ("\"a\\nb\" = 1\n", 1, 1, "unknown field `a b`, expected one of `name`"),
+    ("\"a\\nb\" = 1", 1, 1, "unknown field `a b`, expected one of `name`"),
+    ("name = \"x\"\nsummary = \"s\nprompt = \"\"", 2, 13, "string"),
+    ("name = \"x\"\nsummary = \"s\"", 1, 1, "at least one `[[step]]`"),
+    ("name = 2024-02-29\nsummary = \"s\"", 1, 8, "`name`: invalid type: map, expected a string"),
+];
+
+/// The same for texts that begin on line 3, after a name and a summary.
+const WRONG_KEYS: &[(&str, usize, usize, &str)] = &[
+    ("prompt = \"\"\nturns = 3", 4, 1, "unknown field `turns`, expected one of `name`"),
     (
-        "name = \"x\"\nsummary = \"s\"\nprompt = \"\"\nturns = 3\n",
-        4,
-        1,
-        "unknown field `turns`, expected one of `name`",
-    ),
-    ("name = \"x\"\nsummary = \"s\nprompt = \"\"\n", 2, 13, "string"),
-    ("name = \"x\"\nsummary = \"s\"\n", 1, 1, "at least one `[[step]]`"),
-    (
-        "name = \"x\"\nsummary = \"s\"\ntime_scale = 0\n",
+        "time_scale = 0",
         3,
         14,
         "`time_scale`: invalid value: floating point `0.0`, expected a number above 0",
     ),
     (
-        "name = \"x\"\nsummary = \"s\"\ntime_scale = -0.5\n",
+        "time_scale = -0.5",
         3,
         14,
         "`time_scale`: invalid value: floating point `-0.5`, expected a number above 0",
     ),
     (
-        "name = \"x\"\nsummary = \"s\"\ntime_scale = inf\n",
+        "time_scale = inf",
         3,
         14,
         "`time_scale`: invalid value: floating point `inf`, expected a number above 0",
     ),
     (
-        "name = \"x\"\nsummary = \"s\"\ntime_scale = nan\n",
+        "time_scale = nan",
         3,
         14,
         "`time_scale`: invalid value: floating point `NaN`, expected a number above 0",
     ),
     (
-        "name = \"x\"\nsummary = \"s\"\ntime_scale = \"2\"\n",
+        "time_scale = \"2\"",
         3,
         14,
         "`time_scale`: invalid type: string \"2\", expected a number above 0",
     ),
+    ("after = \"stop\"", 3, 9, "`after`: unknown variant `stop`, expected one of `fail`"),
+    ("[files]\n\"../x\" = { content = \"\" }", 4, 1, "does not lie below"),
+    ("[files]\n\"/x\" = { content = \"\" }", 4, 1, "does not lie below"),
+    ("[expect]\nexitcode = 1", 4, 1, "`expect`: unknown field `exitcode`, expected one of `exit`"),
     (
-        "name = \"x\"\nsummary = \"s\"\nafter = \"stop\"\n",
-        3,
-        9,
-        "`after`: unknown variant `stop`, expected one of `fail`",
-    ),
-    (
-        "name = \"x\"\nsummary = \"s\"\n[files]\n\"../x\" = { content = \"\" }\n",
-        4,
-        1,
-        "does not lie below",
-    ),
-    (
-        "name = \"x\"\nsummary = \"s\"\n[files]\n\"/x\" = { content = \"\" }\n",
-        4,
-        1,
-        "does not lie below",
-    ),
-    (
-        "name = \"x\"\nsummary = \"s\"\n[expect]\nexitcode = 1\n",
-        4,
-        1,
-        "`expect`: unknown field `exitcode`, expected one of `exit`",
-    ),
-    (
-        "name = \"x\"\nsummary = \"s\"\n[rules]\ntoken_limit = 0\n",
+        "[rules]\ntoken_limit = 0",
         4,
         15,
         "`rules.token_limit`: invalid value: integer `0`, expected a whole number from 1",
     ),
     (
-        "name = \"x\"\nsummary = \"s\"\n[rules.media]\nimages = 1\n",
+        "[rules.media]\nimages = 1",
         4,
         1,
         "`rules.media`: unknown field `images`, expected one of `count`",
     ),
     (
-        "name = \"x\"\nsummary = \"s\"\n[[rules.rejected_content]]\nmessage = \"\"\n",
+        "[[rules.rejected_content]]\nmessage = \"\"",
         3,
         1,
         "`rules.rejected_content[0]`: missing field `contains`",
     ),
     (
-        "name = \"x\"\nsummary = \"s\"\n[rules.tokens]\naccess = \"a\"\nrefresh = \"r\"\ndelay = 3\n",
+        "[rules.tokens]\naccess = \"a\"\nrefresh = \"r\"\ndelay = 3",
         6,
         9,
         "`rules.tokens.delay`: invalid type: integer `3`, expected a time, as in \"1m 30s\"",
     ),
-    ("name = \"x\"\nsummary = \"s\"\n[server.main]\nafter = \"loop\"\n", 3, 9, "`main` cannot be"),
+    ("[server.main]\nafter = \"loop\"", 3, 9, "`main` cannot be"),
+    ("[server.\"a.b\"]\nafter = \"loop\"", 3, 9, "`a.b` cannot be"),
     (
-        "name = \"x\"\nsummary = \"s\"\n[server.\"a.b\"]\nafter = \"loop\"\n",
-        3,
-        9,
-        "`a.b` cannot be",
-    ),
-    (
-        "name = \"x\"\nsummary = \"s\"\n[server.b]\nname = \"c\"\n",
+        "[server.b]\nname = \"c\"",
         4,
         1,
         "`server.NAME`: unknown field `name`, expected one of `rules`",
     ),
-    ("name = \"x\"\nsummary = \"s\"\n[[server.b.step]]\nrepeat = 2\n", 3, 1, "needs an answer"),
-    ("name = \"x\"\nsummary = \"s\"\n[[compaction]]\nrepeat = 2\n", 3, 1, "needs an answer"),
+    ("[[server.b.step]]\nrepeat = 2", 3, 1, "needs an answer"),
+    ("[[compaction]]\nrepeat = 2", 3, 1, "needs an answer"),
+    ("args = [\"-p\", \"m@{server.b.url}\"]", 3, 15, "there is no `[server.b]`"),
+    ("env = { A = \"{server.c.url}\" }", 3, 13, "there is no `[server.c]`"),
+    ("[files]\nf = { content = \"{server.d.url}\" }", 4, 1, "there is no `[server.d]`"),
+    ("args = 1", 3, 8, "`args`: invalid type: integer `1`, expected a list"),
+    ("args = [\"-p\", true]", 3, 15, "`args[1]`: invalid type: boolean `true`, expected a string"),
+    ("env = []", 3, 7, "`env`: invalid type: sequence, expected a table"),
+    ("env = { A = 1.5 }", 3, 13, "`env.A`: invalid type: floating point `1.5`, expected a string"),
+    ("files = \"f\"", 3, 9, "`files`: invalid type: string \"f\", expected a table"),
+    ("files = { f = \"\" }", 3, 15, "`files.NAME`: invalid type: string \"\", expected a table"),
+    ("[files.f]\nmode = 1", 3, 1, "`files.NAME`: missing field `content`"),
+    ("[rules.tokens]\naccess = \"a\"", 3, 1, "`rules.tokens`: missing field `refresh`"),
+    ("rules = [{}]", 3, 10, "`rules[0]`: invalid type: map, expected a string"),
+    ("[step]\ntext = \"\"", 3, 1, "`step`: invalid type: map, expected a list"),
     (
-        "name = \"x\"\nsummary = \"s\"\nargs = [\"-p\", \"m@{server.b.url}\"]\n",
-        3,
-        15,
-        "there is no `[server.b]`",
-    ),
-    (
-        "name = \"x\"\nsummary = \"s\"\nenv = { A = \"{server.c.url}\" }\n",
-        3,
-        13,
-        "there is no `[server.c]`",
-    ),
-    (
-        "name = \"x\"\nsummary = \"s\"\n[files]\nf = { content = \"{server.d.url}\" }\n",
-        4,
-        1,
-        "there is no `[server.d]`",
-    ),
-    ("name = 2024-02-29\nsummary = \"s\"\n", 1, 8, "`name`: invalid type: map, expected a string"),
-    (
-        "name = \"x\"\nsummary = \"s\"\nargs = 1\n",
-        3,
-        8,
-        "`args`: invalid type: integer `1`, expected a list",
-    ),
-    (
-        "name = \"x\"\nsummary = \"s\"\nargs = [\"-p\", true]\n",
-        3,
-        15,
-        "`args[1]`: invalid type: boolean `true`, expected a string",
-    ),
-    (
-        "name = \"x\"\nsummary = \"s\"\nenv = []\n",
-        3,
-        7,
-        "`env`: invalid type: sequence, expected a table",
-    ),
-    (
-        "name = \"x\"\nsummary = \"s\"\nenv = { A = 1.5 }\n",
-        3,
-        13,
-        "`env.A`: invalid type: floating point `1.5`, expected a string",
-    ),
-    (
-        "name = \"x\"\nsummary = \"s\"\nfiles = \"f\"\n",
-        3,
-        9,
-        "`files`: invalid type: string \"f\", expected a table",
-    ),
-    (
-        "name = \"x\"\nsummary = \"s\"\nfiles = { f = \"\" }\n",
-        3,
-        15,
-        "`files.NAME`: invalid type: string \"\", expected a table",
-    ),
-    (
-        "name = \"x\"\nsummary = \"s\"\n[files.f]\nmode = 1\n",
-        3,
-        1,
-        "`files.NAME`: missing field `content`",
-    ),
-    (
-        "name = \"x\"\nsummary = \"s\"\n[rules.tokens]\naccess = \"a\"\n",
-        3,
-        1,
-        "`rules.tokens`: missing field `refresh`",
-    ),
-    (
-        "name = \"x\"\nsummary = \"s\"\nrules = [{}]\n",
-        3,
-        10,
-        "`rules[0]`: invalid type: map, expected a string",
-    ),
-    (
-        "name = \"x\"\nsummary = \"s\"\n[step]\ntext = \"\"\n",
-        3,
-        1,
-        "`step`: invalid type: map, expected a list",
-    ),
-    (
-        "name = \"x\"\nsummary = \"s\"\nstep = [{ text = \"\" }, 1]\n",
+        "step = [{ text = \"\" }, 1]",
         3,
         24,
         "`step[1]`: invalid type: integer `1`, expected a table",
     ),
-    ("name = \"x\"\nsummary = \"s\"\nafter = 3\n", 3, 9, "`after`: wanted string or table"),
+    ("after = 3", 3, 9, "`after`: wanted string or table"),
     (
-        "name = \"x\"\nsummary = \"s\"\n[expect]\nrequests = -1\n",
+        "[expect]\nrequests = -1",
         4,
         12,
         "`expect.requests`: invalid value: integer `-1`, expected a whole number from 0",
     ),
     (
-        "name = \"x\"\nsummary = \"s\"\n[expect]\nrequests = 1.5\n",
+        "[expect]\nrequests = 1.5",
         4,
         12,
         "`expect.requests`: invalid type: floating point `1.5`, expected a whole number from 0",
     ),
     (
-        "name = \"x\"\nsummary = \"s\"\n[expect]\nrequests = -9223372036854775809\n",
+        "[expect]\nrequests = -9223372036854775809",
         4,
         12,
         "`expect.requests`: invalid type: integer `-9223372036854775809` as i128, expected a whole number from 0",
     ),
     (
-        "name = \"x\"\nsummary = \"s\"\n[expect]\nexit = 256\n",
+        "[expect]\nexit = 256",
         4,
         8,
         "`expect.exit`: invalid value: integer `256`, expected a whole number from 0 to 255",
     ),
-    (
-        "name = \"x\"\nsummary = \"s\"\nprompt = 1\ntimescale = 1\n",
-        3,
-        10,
-        "`prompt`: invalid type: integer `1`, expected a string",
-    ),
+    ("prompt = 1\ntimescale = 1", 3, 10, "`prompt`: invalid type: integer `1`, expected a string"),
 ];
 
-/// The same for steps, which begin on line 4.
+/// The same for steps, whose texts begin on line 4.
 const WRONG_STEPS: &[(&str, usize, usize, &str)] = &[
     ("txt = \"hello\"", 4, 1, "did you mean `text`?"),
     ("tool = [{ nme = \"Bash\" }]", 4, 11, "did you mean `name`?"),
@@ -635,13 +534,11 @@ const WRONG_STEPS: &[(&str, usize, usize, &str)] = &[
 
 #[test]
 fn an_error_in_a_scenario_file_names_its_position() {
-    let steps = WRONG_STEPS.iter().map(|(step, line, column, message)| {
-        (format!("name = \"x\"\nsummary = \"s\"\n[[step]]\n{step}\n"), *line, *column, *message)
-    });
-    let wholes = WRONG
-        .iter()
-        .map(|(text, line, column, message)| ((*text).to_owned(), *line, *column, *message));
-    for (text, line, column, message) in wholes.chain(steps) {
+    let head = "name = \"x\"\nsummary = \"s\"\n";
+    let tables = [("", WRONG), (head, WRONG_KEYS), (&format!("{head}[[step]]\n"), WRONG_STEPS)];
+    let rows = tables.iter().flat_map(|(before, rows)| rows.iter().map(move |row| (before, row)));
+    for (before, (text, line, column, message)) in rows {
+        let text = format!("{before}{text}\n");
         let error = Scenario::parse(&text, "mine.toml").expect_err(&text);
         let shown = error.to_string();
         assert!(shown.contains(message), "{text}\n{shown}");
