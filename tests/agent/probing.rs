@@ -1,6 +1,7 @@
 //! Probes of a real server that is out, by a run that waits for capacity.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use outlast::model::limits::SharedLimits;
@@ -8,12 +9,10 @@ use outlast::model::{Credential, ModelClient, ModelService, Secret};
 use outlast::recovery::{Backoff, Limits, Money, Persistence, StopReason};
 use outlast::rehearsal::Scenario;
 use serde_json::{Value, json};
-use tokio::io::AsyncWriteExt;
-use tokio::net::{TcpListener, TcpStream};
 
 use super::run_fixture::{ObservedEvent, RunFixture};
+use crate::support::responder::{Answer, Responder};
 use crate::support::stopwatch::Stopwatch;
-use crate::support::wire::read_request;
 
 /// The back-off of real requests. No test takes that long.
 const BACK_OFF: Duration = Duration::from_mins(5);
@@ -22,39 +21,18 @@ const INTERVAL: Duration = Duration::from_millis(100);
 const OUT_FOR: usize = 4;
 
 /// A service that is out until it was probed so often.
-#[derive(Clone, Default)]
-struct Outage {
-    /// Each request: whether it was a probe, and its body.
-    seen: Arc<Mutex<Vec<(bool, Value)>>>,
-}
+struct Outage(Responder);
 
 impl Outage {
-    async fn start(&self) -> String {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has a free port");
-        let url = format!("http://{}", listener.local_addr().expect("it is bound"));
-        let own = self.clone();
-        tokio::spawn(async move {
-            while let Ok((socket, _)) = listener.accept().await {
-                tokio::spawn(own.clone().serve(socket));
+    async fn start() -> Self {
+        let probes = AtomicUsize::new(0);
+        let answer = move |_: usize, request: &str| {
+            let (is_probe, _) = parse(request);
+            let count = usize::from(is_probe);
+            if probes.fetch_add(count, Ordering::SeqCst) + count <= OUT_FOR {
+                let error = json!({ "type": "overloaded_error", "message": "Overloaded" });
+                return Some(Answer::json(529, &json!({ "type": "error", "error": error })));
             }
-        });
-        url
-    }
-
-    async fn serve(self, mut socket: TcpStream) {
-        let Some(text) = read_request(&mut socket).await else { return };
-        let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
-        let is_probe = head.to_ascii_lowercase().contains("x-outlast-source: probe");
-        let body: Value = serde_json::from_str(body).unwrap_or_default();
-        let is_out = {
-            let mut seen = self.seen.lock().expect("no panic while counting");
-            seen.push((is_probe, body));
-            seen.iter().filter(|(is_probe, _)| *is_probe).count() <= OUT_FOR
-        };
-        let (status, body) = if is_out {
-            let error = json!({ "type": "overloaded_error", "message": "Overloaded" });
-            ("529 Overloaded", json!({ "type": "error", "error": error }))
-        } else {
             let text = if is_probe { "H" } else { "Back again." };
             let stop_reason = if is_probe { "max_tokens" } else { "end_turn" };
             let message = json!({
@@ -62,20 +40,21 @@ impl Outage {
                 "content": [{ "type": "text", "text": text }], "stop_reason": stop_reason,
                 "usage": { "input_tokens": 10, "output_tokens": if is_probe { 1 } else { 20 } },
             });
-            ("200 OK", message)
+            Some(Answer::json(200, &message))
         };
-        let body = body.to_string();
-        let head = format!(
-            "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\
-             connection: close\r\n\r\n",
-            body.len()
-        );
-        let _ = socket.write_all((head + &body).as_bytes()).await;
+        Self(Responder::start(answer).await)
     }
 
+    /// Each request: whether it was a probe, and its body.
     fn seen(&self) -> Vec<(bool, Value)> {
-        self.seen.lock().expect("no panic while counting").clone()
+        self.0.requests().iter().map(|request| parse(request)).collect()
     }
+}
+
+fn parse(request: &str) -> (bool, Value) {
+    let (head, body) = request.split_once("\r\n\r\n").unwrap_or((request, ""));
+    let is_probe = head.to_ascii_lowercase().contains("x-outlast-source: probe");
+    (is_probe, serde_json::from_str(body).unwrap_or_default())
 }
 
 fn patient(limits: &mut Limits) {
@@ -97,10 +76,10 @@ fn playing(url: &str, folder: &std::path::Path, seed: u64) -> RunFixture {
 
 #[tokio::test]
 async fn capacity_probes_end_a_wait_before_the_backoff_does() {
-    let (outage, folder) = (Outage::default(), tempfile::tempdir().expect("a scratch folder"));
-    let url = outage.start().await;
+    let (outage, folder) = (Outage::start().await, tempfile::tempdir().expect("a scratch folder"));
+    let url = &outage.0.url;
     let watch = Stopwatch::start();
-    let played = playing(&url, &folder.path().join("limits"), 5).run().await;
+    let played = playing(url, &folder.path().join("limits"), 5).run().await;
     assert_eq!(played.ending.reason, StopReason::Completed, "{:?}", played.trace());
     assert_eq!(played.ending.text, "Back again.");
     assert!(watch.elapsed() < BACK_OFF / 4, "{:?}", watch.elapsed());
@@ -132,10 +111,10 @@ async fn capacity_probes_end_a_wait_before_the_backoff_does() {
 
 #[tokio::test]
 async fn runs_of_one_host_share_their_probes() {
-    let (outage, folder) = (Outage::default(), tempfile::tempdir().expect("a scratch folder"));
-    let url = outage.start().await;
+    let (outage, folder) = (Outage::start().await, tempfile::tempdir().expect("a scratch folder"));
+    let url = &outage.0.url;
     let folder = folder.path().join("limits");
-    let runs: Vec<_> = (1..=4).map(|seed| playing(&url, &folder, seed).start()).collect();
+    let runs: Vec<_> = (1..=4).map(|seed| playing(url, &folder, seed).start()).collect();
     for run in runs {
         assert_eq!(run.end().await.ending.reason, StopReason::Completed);
     }

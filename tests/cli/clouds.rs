@@ -249,7 +249,7 @@ async fn the_runs_of_a_host_exchange_an_identity_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_metadata_server_that_hangs_ends_the_run_with_its_name() {
-    let hung = Responder::start(|_, _| None).await;
+    let hung = Responder::start(|_, _| None::<(u16, String)>).await;
     let server = serve(hello());
     let run = bedrock(&server.base_url())
         .env("AWS_EC2_METADATA_SERVICE_ENDPOINT", &hung.url)

@@ -6,89 +6,63 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
-use tokio::task::{JoinHandle, JoinSet};
 
-use super::wire::read_request;
-use super::with_time_limit;
+use super::responder::{Answer, Responder};
 
 /// A token endpoint. Its tokens are `access-token-1`, `refresh-token-1` and so on; a login from
 /// [`login`](Self::login) has number 0. A refresh token that was spent is refused.
 #[derive(Debug)]
 pub(crate) struct TokenEndpoint {
     pub(crate) url: String,
-    shared: Arc<Shared>,
-    accepting: JoinHandle<()>,
+    server: Responder,
+    grants: Arc<Mutex<Grants>>,
 }
 
-#[derive(Debug)]
-struct Shared {
+#[derive(Debug, Default)]
+struct Grants {
     /// The number of the refresh token that is good.
-    good: Mutex<u32>,
+    good: u32,
     /// Answers instead of tokens, if there is one.
-    instead: Mutex<Option<(u16, String)>>,
-    /// Head and body of every request.
-    requests: watch::Sender<Vec<String>>,
-    /// Whether answers wait.
-    held: watch::Sender<bool>,
-}
-
-impl Drop for TokenEndpoint {
-    fn drop(&mut self) {
-        self.accepting.abort();
-    }
+    instead: Option<(u16, String)>,
 }
 
 impl TokenEndpoint {
     pub(crate) async fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback is there");
-        let url = format!("http://{}/token", listener.local_addr().expect("bound"));
-        let shared = Arc::new(Shared {
-            good: Mutex::new(0),
-            instead: Mutex::new(None),
-            requests: watch::Sender::default(),
-            held: watch::Sender::default(),
+        let grants = Arc::<Mutex<Grants>>::default();
+        let own = Arc::clone(&grants);
+        let server = Responder::start(move |_, request| {
+            Some(own.lock().expect("no thread panicked").answer(request))
         });
-        let all = Arc::clone(&shared);
-        let accepting = tokio::spawn(async move {
-            let mut connections = JoinSet::new();
-            while let Ok((socket, _)) = listener.accept().await {
-                connections.spawn(serve(socket, Arc::clone(&all)));
-            }
-        });
-        Self { url, shared, accepting }
+        let server = server.await;
+        Self { url: format!("{}/token", server.url), server, grants }
     }
 
     /// Answers every further request like this.
     pub(crate) fn answer_with(&self, status: u16, body: &str) {
-        *self.shared.instead.lock().expect("no thread panicked") = Some((status, body.to_owned()));
+        self.grants.lock().expect("no thread panicked").instead = Some((status, body.to_owned()));
     }
 
     /// Gives tokens again.
     pub(crate) fn resume_tokens(&self) {
-        *self.shared.instead.lock().expect("no thread panicked") = None;
+        self.grants.lock().expect("no thread panicked").instead = None;
     }
 
     /// Lets every further request wait for its answer. What is not answered spends nothing.
     pub(crate) fn hold(&self) {
-        self.shared.held.send_replace(true);
+        self.server.hold("");
     }
 
     pub(crate) fn release(&self) {
-        self.shared.held.send_replace(false);
+        self.server.release();
     }
 
     pub(crate) fn requests(&self) -> Vec<String> {
-        self.shared.requests.borrow().clone()
+        self.server.requests()
     }
 
     /// Waits until so many requests have come.
     pub(crate) async fn wait_for_requests(&self, count: usize) {
-        let mut requests = self.shared.requests.subscribe();
-        let enough = requests.wait_for(|requests| requests.len() >= count);
-        with_time_limit("a request for a token", enough).await.expect("the endpoint lives");
+        self.server.wait_for("a request for a token", |seen| seen.len() >= count).await;
     }
 
     /// A login whose access token ends after so many seconds, which may be negative.
@@ -124,47 +98,28 @@ pub(crate) fn read_login(folder: &Path) -> Value {
     serde_json::from_slice(&text).expect("the login is always whole")
 }
 
-async fn serve(mut socket: TcpStream, shared: Arc<Shared>) {
-    let Some(request) = read_request(&mut socket).await else { return };
-    shared.requests.send_modify(|requests| requests.push(request.clone()));
-    let mut gate = shared.held.subscribe();
-    let mut one = [0];
-    tokio::select! {
-        free = gate.wait_for(|held| !held) => drop(free.expect("the endpoint lives")),
-        // The client has closed the connection.
-        _ = socket.read(&mut one) => return,
-    }
-    let (status, body) = shared.answer(&request);
-    let head = format!(
-        "HTTP/1.1 {status} Some Reason\r\ncontent-type: application/json\r\n\
-         content-length: {}\r\nconnection: close\r\n\r\n",
-        body.len()
-    );
-    let _ = socket.write_all(&[head.as_bytes(), body.as_bytes()].concat()).await;
-    let _ = socket.shutdown().await;
-}
-
-impl Shared {
-    fn answer(&self, request: &str) -> (u16, String) {
-        if let Some(instead) = self.instead.lock().expect("no thread panicked").clone() {
-            return instead;
+impl Grants {
+    fn answer(&mut self, request: &str) -> Answer {
+        if let Some(instead) = self.instead.clone() {
+            return instead.into();
         }
-        let mut good = self.good.lock().expect("no thread panicked");
+        let good = self.good;
         let (_, body) = request.split_once("\r\n\r\n").expect("it was read whole");
         let token = format!("refresh-token-{good}");
         let fits = |part: &str| part == format!("refresh_token={token}");
         let form = body.contains("grant_type=refresh_token") && body.split('&').any(fits);
         let json: Value = serde_json::from_str(body).unwrap_or_default();
         if !form && json["refresh_token"] != token {
-            return (400, json!({ "error": "invalid_grant" }).to_string());
+            return Answer::json(400, &json!({ "error": "invalid_grant" }));
         }
-        *good += 1;
+        let good = good + 1;
+        self.good = good;
         let answer = json!({
             "access_token": format!("access-token-{good}"),
             "refresh_token": format!("refresh-token-{good}"),
             "token_type": "Bearer",
             "expires_in": Duration::from_hours(1).as_secs(),
         });
-        (200, answer.to_string())
+        Answer::json(200, &answer)
     }
 }

@@ -10,11 +10,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use nix::sys::signal::Signal;
 use outlast::rehearsal::{AfterLast, RehearsalServer, Scenario};
 use serde_json::{Value, json};
-use tokio::io::AsyncWriteExt;
-use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-use crate::support::wire::read_request;
+use crate::support::responder::{Answer, Responder};
 use crate::support::{FinishedProcess, RunBuilder, RunningProcess, serve, with_time_limit};
 
 const CROWD: usize = 32;
@@ -25,9 +23,9 @@ const LIMIT: u64 = 60;
 const WINDOW: u64 = 6_000;
 
 /// A service that allows so many requests in a window, and says so in its headers.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Service {
-    url: String,
+    server: Responder,
     meter: Arc<Mutex<Meter>>,
 }
 
@@ -64,39 +62,22 @@ impl Meter {
 
 impl Service {
     async fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has a free port");
-        let url = format!("http://{}", listener.local_addr().expect("it is bound"));
-        let meter = Arc::new(Mutex::new(Meter::default()));
-        let service = Self { url, meter };
-        let own = service.clone();
-        tokio::spawn(async move {
-            while let Ok((socket, _)) = listener.accept().await {
-                tokio::spawn(own.clone().serve(socket));
-            }
-        });
-        service
-    }
-
-    async fn serve(self, mut socket: TcpStream) {
-        while let Some(request) = read_request(&mut socket).await {
-            let (headers, granted) = self.meter.lock().expect("no thread panics").take();
+        let meter = Arc::<Mutex<Meter>>::default();
+        let own = Arc::clone(&meter);
+        let answer = move |_: usize, request: &str| {
+            let (headers, granted) = own.lock().expect("no thread panics").take();
             let turns = request.matches("\"tool_result\"").count();
             let (status, body) = match (granted, turns + 1 < TURNS) {
-                (false, _) => ("429 Too Many Requests", refusal()),
-                (true, true) => ("200 OK", message(&call(turns), "tool_use")),
+                (false, _) => (429, refusal()),
+                (true, true) => (200, message(&call(turns), "tool_use")),
                 (true, false) => {
-                    ("200 OK", message(&json!({ "type": "text", "text": "Done." }), "end_turn"))
+                    (200, message(&json!({ "type": "text", "text": "Done." }), "end_turn"))
                 }
             };
-            let (body, kind) = (body.to_string(), "content-type: application/json");
-            let length = body.len();
-            let answer = format!(
-                "HTTP/1.1 {status}\r\n{kind}\r\n{headers}content-length: {length}\r\n\r\n{body}"
-            );
-            if socket.write_all(answer.as_bytes()).await.is_err() {
-                return;
-            }
-        }
+            let headers = format!("content-type: application/json\r\n{headers}");
+            Some(Answer::with_headers(status, &headers, body.to_string()))
+        };
+        Self { server: Responder::start(answer).await, meter }
     }
 
     /// The numbers of requests, and of those that were refused.
@@ -129,7 +110,7 @@ async fn crowd(flags: &[&str]) -> (Service, Vec<FinishedProcess>) {
     let shared = tempfile::tempdir().expect("a folder can be made");
     let mut runs = JoinSet::new();
     for _ in 0..CROWD {
-        let trial = RunBuilder::at(&service.url)
+        let trial = RunBuilder::at(&service.server.url)
             .sharing(shared.path())
             .args(["--output-format", "json", "--no-session-persistence", "Do it."])
             .args(flags);

@@ -1,14 +1,12 @@
 //! Export to an OpenTelemetry collector: here a server that keeps what it is sent.
 
-use std::sync::{Arc, Mutex};
-
 use outlast::rehearsal::Scenario;
 use serde_json::{Value, json};
-use tokio::io::AsyncWriteExt;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 
 use super::agents::{of_agent, of_root, task};
-use crate::support::wire::{dead_end, read_request};
+use crate::support::responder::{Answer, Responder};
+use crate::support::wire::dead_end;
 use crate::support::{RunBuilder, serve, with_time_limit};
 
 const TOKEN: &str = "collector-token-0123456789";
@@ -16,50 +14,26 @@ const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const CALLER: &str = "00f067aa0ba902b7";
 
 /// A collector.
-#[derive(Clone)]
-struct Collector {
-    url: String,
-    /// The requests: head and body.
-    got: Arc<Mutex<Vec<String>>>,
-    /// Answers to the first requests; later ones are accepted.
-    refusals: Arc<Mutex<Vec<&'static str>>>,
-}
+struct Collector(Responder);
 
 impl Collector {
     async fn start() -> Self {
         Self::refusing(&[]).await
     }
 
-    /// A collector that gives these answers first.
-    async fn refusing(refusals: &[&'static str]) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has a free port");
-        let url = format!("http://{}", listener.local_addr().expect("it is bound"));
-        let collector =
-            Self { url, got: Arc::default(), refusals: Arc::new(Mutex::new(refusals.to_vec())) };
-        let own = collector.clone();
-        tokio::spawn(async move {
-            while let Ok((socket, _)) = listener.accept().await {
-                tokio::spawn(own.clone().serve(socket));
-            }
-        });
-        collector
-    }
-
-    async fn serve(self, mut socket: TcpStream) {
-        while let Some(request) = read_request(&mut socket).await {
-            self.got.lock().expect("no thread panics").push(request);
-            let refusal = self.refusals.lock().expect("no thread panics").pop();
-            let status = refusal.unwrap_or("200 OK");
-            let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 2\r\n\r\n{{}}");
-            if socket.write_all(answer.as_bytes()).await.is_err() {
-                return;
-            }
-        }
+    /// A collector that gives these answers first: their status, and their headers.
+    async fn refusing(refusals: &[(u16, &'static str)]) -> Self {
+        let refusals = refusals.to_vec();
+        let answer = move |number: usize, _: &str| {
+            let (status, headers) = refusals.get(number - 1).copied().unwrap_or((200, ""));
+            Some(Answer::with_headers(status, headers, "{}".to_owned()))
+        };
+        Self(Responder::start(answer).await)
     }
 
     /// The bodies that were sent to a path, and that each had the token.
     fn bodies(&self, path: &str) -> Vec<Value> {
-        let got = self.got.lock().expect("no thread panics");
+        let got = self.0.requests();
         let of_path = got.iter().filter(|request| request.starts_with(&format!("POST {path} ")));
         let body = |request: &String| {
             let (head, body) = request.split_once("\r\n\r\n").expect("it has a body");
@@ -101,7 +75,7 @@ async fn a_run_is_exported_as_one_trace_and_metrics_without_its_texts() {
     );
     let ended = RunBuilder::against(&server)
         .args(["Say the private-word."])
-        .env("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url)
+        .env("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.0.url)
         .env("OTEL_EXPORTER_OTLP_HEADERS", &format!("authorization=Bearer%20{TOKEN}"))
         .env("OTEL_SERVICE_NAME", "nightly")
         .env("TRACEPARENT", &format!("00-{TRACE}-{CALLER}-01"))
@@ -134,7 +108,7 @@ async fn a_run_is_exported_as_one_trace_and_metrics_without_its_texts() {
     assert_eq!(tokens["histogram"]["dataPoints"][0]["count"], "2");
     let runs = collector.metric("outlast.runs");
     assert_eq!(runs["sum"]["dataPoints"][0]["asDouble"], json!(1.0));
-    let all = collector.got.lock().expect("no thread panics").concat();
+    let all = collector.0.requests().concat();
     assert!(all.contains("nightly") && !all.contains("private-word"), "{all}");
 }
 
@@ -152,7 +126,7 @@ async fn a_subagent_has_a_span_and_the_requests_after_it_are_those_of_the_run() 
         .when(of_root());
     let ended = RunBuilder::against(&serve(scenario))
         .args(["go now"])
-        .env("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url)
+        .env("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.0.url)
         .env("OTEL_EXPORTER_OTLP_HEADERS", &format!("authorization=Bearer%20{TOKEN}"))
         .run()
         .await;
@@ -196,20 +170,20 @@ async fn a_collector_that_cannot_be_reached_or_hangs_changes_nothing_but_a_warni
 
 #[tokio::test]
 async fn an_overloaded_collector_is_asked_again_and_one_that_refuses_is_not() {
-    const BUSY: &str = "503 Service Unavailable";
+    const BUSY: (u16, &str) = (503, "");
     let traces = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT";
     for (refusals, attempts, warned) in [
         (&[BUSY][..], 2..=2, None),
-        (&["429 Too Many Requests\r\nretry-after: 1"], 2..=2, None),
-        (&["503 Service Unavailable\r\nretry-after: 3600"], 1..=1, Some("status 503")),
-        (&["400 Bad Request"], 1..=1, Some("status 400")),
+        (&[(429, "retry-after: 1\r\n")], 2..=2, None),
+        (&[(503, "retry-after: 3600\r\n")], 1..=1, Some("status 503")),
+        (&[(400, "")], 1..=1, Some("status 400")),
         (&[BUSY; 9], 2..=4, Some("telemetry was not exported")),
     ] {
         let collector = Collector::refusing(refusals).await;
         let server = serve(Scenario::new().reply("Done."));
         let ended = RunBuilder::against(&server)
             .args(["go now"])
-            .env(traces, &format!("{}/v1/traces", collector.url))
+            .env(traces, &format!("{}/v1/traces", collector.0.url))
             .env("OTEL_EXPORTER_OTLP_HEADERS", &format!("authorization=Bearer%20{TOKEN}"))
             .run()
             .await;
