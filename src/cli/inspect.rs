@@ -55,7 +55,7 @@ pub(super) async fn servers(args: ServersArgs, process: ProcessContext) -> Resul
     let survey = survey(args.run_flags(), process).await?;
     let redactor = Redactor::new(KnownSecrets::new(survey.secrets()));
     // They explain why servers in files are missing from the list.
-    for warning in survey.ignored_warning.iter().chain(&survey.server_warnings) {
+    for warning in survey.inputs.sources.ignored_warning.iter().chain(&survey.server_warnings) {
         print_message(&redactor.redact(&format!("warning: {warning}")));
     }
     let (text, code) = match action {
@@ -82,7 +82,7 @@ pub(super) async fn servers(args: ServersArgs, process: ProcessContext) -> Resul
 /// Reads the settings that a run with these flags would have.
 async fn survey(flags: &[String], process: ProcessContext) -> Result<SettingsSurvey, UsageError> {
     let survey = read_survey(flags, process).await?;
-    match UsageError::all(&survey.mistakes) {
+    match UsageError::all(&survey.inputs.mistakes) {
         Some(mistakes) => Err(mistakes),
         None => Ok(survey),
     }
@@ -169,22 +169,24 @@ fn mistyped(outer: &str, names: &[&str], word: &str) -> Option<UsageError> {
 fn answer(question: &Question, survey: &SettingsSurvey) -> (String, u8) {
     match question {
         Question::Plugins { is_json: true } => {
-            let list: Vec<PluginEntry> = survey.plugins.iter().map(Plugin::entry).collect();
+            let list: Vec<PluginEntry> =
+                survey.inputs.sources.plugins.iter().map(Plugin::entry).collect();
             (format!("{}\n", json!(list)), 0)
         }
         Question::Plugins { is_json: false } => {
-            let lines: Vec<String> = survey.plugins.iter().map(plugin_line).collect();
+            let lines: Vec<String> =
+                survey.inputs.sources.plugins.iter().map(plugin_line).collect();
             (or_none(&lines, "no plugins are used; see --plugin-dir and enabledPlugins"), 0)
         }
         Question::Agents { is_json: true } => {
-            let list = survey.library.agents.iter().map(|agent| {
+            let list = survey.inputs.sources.library.agents.iter().map(|agent| {
                 let definition = &agent.definition;
                 json!({ "name": definition.name, "description": definition.description })
             });
             (format!("{}\n", list.collect::<Value>()), 0)
         }
         Question::Agents { is_json: false } => {
-            let lines = survey.library.agents.iter().map(|agent| {
+            let lines = survey.inputs.sources.library.agents.iter().map(|agent| {
                 let definition = &agent.definition;
                 format!("{}: {}", definition.name, definition.description)
             });

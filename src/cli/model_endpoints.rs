@@ -12,9 +12,7 @@ use crate::secrets::KnownSecrets;
 /// Returns the first model's endpoint, which is known even if the run cannot be built.
 pub(super) fn first_endpoint(survey: &SettingsSurvey, secrets: &KnownSecrets) -> ServicePlace {
     let models = vec![model::resolve_alias(&survey.model).to_owned()];
-    let credential = survey.credentials.first();
-    let credential = credential.map(|(kind, source)| ((*kind).to_owned(), source.clone()));
-    probe_target(&survey.endpoint, models, credential, secrets)
+    probe_target(&survey.endpoint, models, survey.credentials.first().cloned(), secrets)
 }
 
 /// Adds the endpoints of the other models, and the models to each.
@@ -33,14 +31,13 @@ pub(super) fn add_endpoints(
         let credential = match (&endpoint.credential, variable) {
             (Credential::None, _) => None,
             (Credential::Cloud(_), _) | (_, None) => {
-                let of_cloud = endpoint.cloud_credential();
-                of_cloud.map(|(kind, source)| (kind.to_owned(), source)).or_else(|| first.cloned())
+                endpoint.cloud_credential().or_else(|| first.cloned())
             }
             (credential, Some(name)) => {
                 let is_bearer = matches!(credential, Credential::Bearer(_));
                 let kind = if is_bearer { "bearer token" } else { "API key" };
                 let name = name.strip_prefix("bearer:").unwrap_or(name);
-                Some((kind.to_owned(), format!("the variable {name}")))
+                Some((kind, format!("the variable {name}")))
             }
         };
         let models = links.iter().map(|link| link.model.clone()).collect();
@@ -55,7 +52,7 @@ pub(super) fn add_endpoints(
 fn probe_target(
     at: &ModelService,
     models: Vec<String>,
-    credential: Option<(String, String)>,
+    credential: Option<(&'static str, String)>,
     secrets: &KnownSecrets,
 ) -> ServicePlace {
     let mut endpoint = assemble::endpoint(at, Clock::start(1.0));

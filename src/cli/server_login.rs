@@ -51,7 +51,7 @@ pub(super) async fn login(
     let secrets = KnownSecrets::new(survey.secrets());
     let redactor = Redactor::new(secrets.clone());
     let environment = LoginEnvironment {
-        config_dir: survey.config_dir.clone(),
+        config_dir: survey.inputs.config_dir.clone(),
         http: http_clients(&survey.endpoint),
         secrets,
         redactor: redactor.clone(),
@@ -133,7 +133,7 @@ fn instructions(pending: &PendingLogin) -> String {
 /// There is no such server, or the login cannot be removed.
 pub(super) fn logout(name: &str, survey: &SettingsSurvey) -> Result<(String, u8), UsageError> {
     let url = &address_of(name, survey)?.url;
-    let folder = LoginFolder::within(&survey.config_dir);
+    let folder = LoginFolder::within(&survey.inputs.config_dir);
     let name = one_line(name);
     match folder.remove(&name, url) {
         Ok(true) => {
@@ -168,7 +168,7 @@ fn login_state(name: &str, address: &HttpAddress, survey: &SettingsSurvey) -> St
         return "token in its headers".to_owned();
     }
     let is_client = address.oauth.as_ref().is_some_and(|oauth| oauth.client_secret.is_some());
-    match LoginFolder::within(&survey.config_dir).state(name, &address.url) {
+    match LoginFolder::within(&survey.inputs.config_dir).state(name, &address.url) {
         LoginState::LoggedIn { is_renewable: true, .. } => "logged in".to_owned(),
         LoginState::LoggedIn { ends: Some(end), .. } if end <= SystemTime::now() => {
             format!("login has ended: outlast mcp login {name}")
@@ -207,7 +207,7 @@ fn address_of<'a>(name: &str, survey: &'a SettingsSurvey) -> Result<&'a HttpAddr
 
 /// Adds the secret in the variable, if the server's entry has a client id without a secret.
 fn add_client_secret(oauth: &mut Option<OAuthSettings>, survey: &SettingsSurvey) {
-    let secret = survey.variables.get(OsStr::new(CLIENT_SECRET)).and_then(|it| it.to_str());
+    let secret = survey.inputs.variables.get(OsStr::new(CLIENT_SECRET)).and_then(|it| it.to_str());
     if let Some(oauth) = oauth
         && oauth.client_id.is_some()
         && oauth.client_secret.is_none()

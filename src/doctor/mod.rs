@@ -25,7 +25,7 @@ pub use finding::{DoctorReport, Finding, FindingCause, Severity, merge_causes};
 pub use render::json;
 pub use time_limits::CHECK_MAX;
 
-use crate::hooks::HookCommand;
+use crate::hooks::HookHandler;
 use crate::mcp::Servers;
 use crate::model::{self, CaFile};
 use crate::secrets::Variables;
@@ -66,7 +66,7 @@ pub struct ResolvedConfig {
     /// Timers and limits in force: name, value, origin.
     pub limits: Vec<(String, String, String)>,
     /// Kind and source of each credential. The first one is in use.
-    pub credentials: Vec<(String, String)>,
+    pub credentials: Vec<(&'static str, String)>,
     /// True if the service certainly requires a credential, because it is the Anthropic API itself.
     pub needs_credential: bool,
     /// The endpoints of the models. The first one is that of the preferred model.
@@ -89,12 +89,9 @@ pub struct ResolvedConfig {
     pub mcp_wait: Duration,
     /// Maximum time without output while a run waits.
     pub heartbeat: Duration,
-    /// Each event with the number of its hooks.
-    pub hooks: Vec<(String, usize)>,
     /// Problems of the configured hooks.
     pub bad_hooks: Vec<String>,
-    /// Each hook with its command.
-    pub hook_commands: Vec<HookLine>,
+    pub hooks: Vec<ConfiguredHook>,
     /// True if all hooks are switched off.
     pub hooks_off: bool,
     pub servers: Vec<ConfiguredServer>,
@@ -117,7 +114,7 @@ pub struct ServicePlace {
     /// The names as sent to the API.
     pub models: Vec<String>,
     /// Kind and source of the credential.
-    pub credential: Option<(String, String)>,
+    pub credential: Option<(&'static str, String)>,
     /// True if the credential is an expired login.
     pub login_expired: bool,
     /// True if it is used only as a fallback.
@@ -125,15 +122,9 @@ pub struct ServicePlace {
 }
 
 /// A configured hook.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HookLine {
-    pub event: &'static str,
-    pub command: HookCommand,
-    pub timeout: Duration,
-    /// True if its failure denies the calls that it guards (`failClosed`).
-    pub guard: bool,
-    /// The file that configures it.
-    pub source: String,
+#[derive(Clone, Debug)]
+pub struct ConfiguredHook {
+    pub handler: HookHandler,
     /// The folder of its project, if that is not the working folder.
     pub project: Option<PathBuf>,
 }
@@ -228,7 +219,7 @@ async fn check_configuration(
             facts::servers::try_servers(&config.mcp_servers, context.offline, config.mcp_wait)
         ),
         blocking_within_limit("hooks", {
-            let (lines, cwd) = (config.hook_commands.clone(), context.cwd.clone());
+            let (lines, cwd) = (config.hooks.clone(), context.cwd.clone());
             let (home, variables) = (context.home.clone(), config.variables.clone());
             move || facts::hooks::find_broken_hooks(&lines, &cwd, home.as_deref(), &variables)
         }),

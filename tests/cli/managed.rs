@@ -92,7 +92,11 @@ fn managed_settings_outrank_flags_variables_and_files() {
         assert_eq!(said, value, "{name}");
         assert!(place.contains("claude-code/managed.json:"), "{name}: {place}");
     }
-    assert!(survey.files.iter().any(|file| file.path.ends_with(PATHS[0])), "{:?}", survey.files);
+    assert!(
+        survey.inputs.sources.files.iter().any(|file| file.path.ends_with(PATHS[0])),
+        "{:?}",
+        survey.inputs.sources.files
+    );
 }
 
 #[test]

@@ -277,7 +277,7 @@ fn at(seen: ServiceProbe) -> ServiceFacts {
         proxy: None,
         models: vec!["m".into()],
         is_fallback: false,
-        credential: Some(("API key".into(), "the variable K".into())),
+        credential: Some(("API key", "the variable K".into())),
         outcome: seen,
     }
 }
@@ -330,7 +330,7 @@ fn doctor_reports_a_missing_credential_only_where_one_is_required() {
         Severity::Warning,
         &["not checked", "/s.json"],
     );
-    let two = vec![("login".into(), "F".into()), ("API key".into(), "K".into())];
+    let two = vec![("login", "F".into()), ("API key", "K".into())];
     let place = ServicePlace {
         endpoint: ModelService::new("http://h", Credential::None),
         models: Vec::new(),

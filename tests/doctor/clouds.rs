@@ -22,7 +22,7 @@ fn at(service: ServiceKind, seen: ServiceProbe) -> ServiceFacts {
         proxy: None,
         models: vec!["m".into()],
         is_fallback: false,
-        credential: Some(("AWS credentials".into(), "the profile \"ci\"".into())),
+        credential: Some(("AWS credentials", "the profile \"ci\"".into())),
         outcome: seen,
     }
 }

@@ -88,12 +88,12 @@ fn print_all(
     } else {
         print_report(&redactor.redact(&report::text(survey, args.changed, screen)))?;
     }
-    Ok(if survey.mistakes.is_empty() { 0 } else { 2 })
+    Ok(if survey.inputs.mistakes.is_empty() { 0 } else { 2 })
 }
 
 /// Prints the value of one setting, or of each one in an object of settings.
 fn get_setting(args: &GetSettingArgs, survey: &SettingsSurvey) -> Result<u8, UsageError> {
-    if let Some(mistakes) = UsageError::all(&survey.mistakes) {
+    if let Some(mistakes) = UsageError::all(&survey.inputs.mistakes) {
         return Err(mistakes);
     }
     let below = format!("{}.", args.key);

@@ -101,12 +101,12 @@ fn heading(text: &mut String, name: &str, screen: &Screen) {
 
 /// Adds the sections after the values: files, definitions, warnings and mistakes.
 fn add_rest(text: &mut String, survey: &SettingsSurvey, screen: &Screen) {
-    let files = survey.files.iter().filter(|file| file.state != FileState::Absent);
+    let files = survey.inputs.sources.files.iter().filter(|file| file.state != FileState::Absent);
     let files = files.map(|file| format!("{}  ({})", one_line(&file.path), file.state.describe()));
-    let definitions = definitions(&survey.library).into_iter();
+    let definitions = definitions(&survey.inputs.sources.library).into_iter();
     let definitions = definitions
         .map(|(kind, name, file)| format!("{kind} {}  ({})", one_line(name), one_line(file)));
-    let foreign = survey.foreign.iter();
+    let foreign = survey.inputs.fold.foreign.iter();
     let foreign = foreign.map(|(key, place)| format!("{place}: {key}, which has no effect here"));
     for (name, lines, tone) in [
         ("Files, lowest first", files.collect::<Vec<_>>(), Tone::Plain),
@@ -115,7 +115,7 @@ fn add_rest(text: &mut String, survey: &SettingsSurvey, screen: &Screen) {
         ("Warnings", survey.all_warnings().map(|it| one_line(it)).collect(), Tone::Warning),
         (
             "Mistakes, with which no run begins",
-            survey.mistakes.iter().map(|it| one_line(it)).collect(),
+            survey.inputs.mistakes.iter().map(|it| one_line(it)).collect(),
             Tone::Failure,
         ),
     ] {
@@ -160,19 +160,20 @@ fn definitions(library: &PromptLibrary) -> Vec<(&'static str, &str, &str)> {
 
 pub(super) fn object(survey: &SettingsSurvey, only_changed: bool) -> Value {
     let file = |file: &SettingsFile| json!({ "path": file.path, "state": file.state.describe() });
-    let definitions = definitions(&survey.library).into_iter();
+    let definitions = definitions(&survey.inputs.sources.library).into_iter();
     let definitions =
         definitions.map(|(kind, name, file)| json!({ "kind": kind, "name": name, "file": file }));
-    let foreign = survey.foreign.iter().map(|(key, place)| json!({ "key": key, "place": place }));
+    let foreign =
+        survey.inputs.fold.foreign.iter().map(|(key, place)| json!({ "key": key, "place": place }));
     json!({
         "type": "config",
         "schema_version": SCHEMA_VERSION,
-        "files": survey.files.iter().map(file).collect::<Vec<_>>(),
+        "files": survey.inputs.sources.files.iter().map(file).collect::<Vec<_>>(),
         "settings": listed(survey, only_changed).collect::<Vec<_>>(),
         "definitions": definitions.collect::<Vec<_>>(),
         "unknown": foreign.collect::<Vec<_>>(),
-        "ignored_settings": survey.ignored,
+        "ignored_settings": survey.inputs.sources.ignored,
         "warnings": survey.all_warnings().collect::<Vec<_>>(),
-        "errors": survey.mistakes,
+        "errors": survey.inputs.mistakes,
     })
 }

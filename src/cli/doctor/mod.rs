@@ -3,7 +3,6 @@
 mod profile;
 mod report;
 
-use std::collections::BTreeMap;
 use std::env;
 use std::ffi::OsStr;
 use std::io;
@@ -15,10 +14,10 @@ use nix::unistd::Uid;
 use serde_json::Value;
 
 use crate::doctor::{
-    self, ConfiguredServer, DoctorContext, DoctorReport, Finding, HookLine, ResolvedConfig,
+    self, ConfiguredHook, ConfiguredServer, DoctorContext, DoctorReport, Finding, ResolvedConfig,
     ServerTransport,
 };
-use crate::hooks::{HookHandler, HookSettings};
+use crate::hooks::HookSettings;
 use crate::mcp::{HttpAddress, McpTimers, ServerAddress, ServerConfig, Servers};
 use crate::model::{BaseUrl, HelperCommand};
 use crate::secrets::{KnownSecrets, Redactor};
@@ -147,10 +146,10 @@ fn doctor_input(
     dry_run: Result<DryRun, UsageError>,
     secrets: &KnownSecrets,
 ) -> ResolvedConfig {
-    let (hooks, bad_hooks, hook_commands) = hooks(&survey.files);
-    let files = survey.files.iter().filter(|file| file.state != FileState::Absent);
+    let (hooks, bad_hooks) = hooks(&survey.inputs.sources.files);
+    let files = survey.inputs.sources.files.iter().filter(|file| file.state != FileState::Absent);
     let files = files.map(|file| (file.path.clone(), file.state.describe())).collect();
-    let ignored = survey.ignored.iter().map(|one| {
+    let ignored = survey.inputs.sources.ignored.iter().map(|one| {
         let key = one.key.as_ref().map_or(String::new(), |key| format!(" {key}"));
         format!("{}{key} ({})", one.file, one.why)
     });
@@ -160,26 +159,21 @@ fn doctor_input(
         files,
         ignored: ignored.collect(),
         limits: limits(&survey),
-        credentials: survey
-            .credentials
-            .iter()
-            .map(|(kind, source)| ((*kind).to_owned(), source.clone()))
-            .collect(),
+        credentials: survey.credentials.clone(),
         needs_credential: survey.needs_credential,
         ca_files: survey.endpoint.connection.ca_files.clone(),
         endpoints: vec![first_endpoint(&survey, secrets)],
-        broken: broken(&survey.files),
-        heartbeat: survey.config.limits.heartbeat,
+        broken: broken(&survey.inputs.sources.files),
+        heartbeat: survey.inputs.config.limits.heartbeat,
         mcp_wait: McpTimers::default().wait,
         hooks,
         bad_hooks,
-        hook_commands,
         hooks_off,
         unknown_variables: unknown_variables(&survey),
-        mistakes: survey.mistakes,
+        mistakes: survey.inputs.mistakes,
         // Ignored settings and servers are listed separately.
         warnings: survey.warnings,
-        variables: survey.variables,
+        variables: survey.inputs.variables,
         ..ResolvedConfig::default()
     };
     match dry_run {
@@ -236,7 +230,7 @@ fn broken(files: &[SettingsFile]) -> Vec<String> {
 fn unknown_variables(survey: &SettingsSurvey) -> Vec<(String, Option<&'static str>)> {
     let own = survey.unknown_variables.iter().map(|name| (name.clone(), closest_variable(name)));
     let is_known = |name: &str| variable_names().any(|known| known == name);
-    let names = survey.variables.keys().filter_map(|name| name.to_str());
+    let names = survey.inputs.variables.keys().filter_map(|name| name.to_str());
     let of_service = names.filter(|name| {
         let prefixes = ["ANTHROPIC_", "ANTRHOPIC_", "ANTROPIC_", "CLAUDE_CODE_"];
         prefixes.iter().any(|prefix| name.starts_with(prefix)) && !is_known(name)
@@ -273,7 +267,7 @@ fn limits(survey: &SettingsSurvey) -> Vec<(String, String, String)> {
         ("CLAUDE_CODE_API_KEY_HELPER_TTL_MS", helper, values::millis_or_none),
     ];
     let by_variable = by_variable.into_iter().map(|(name, usual, read)| {
-        let given = survey.variables.get(OsStr::new(name)).and_then(|text| text.to_str());
+        let given = survey.inputs.variables.get(OsStr::new(name)).and_then(|text| text.to_str());
         let given = given.and_then(|text| read(text.trim()).ok());
         let origin = if given.is_some() { format!("env {name}") } else { "default".to_owned() };
         (name.to_owned(), format_duration(given.unwrap_or(usual)), origin)
@@ -290,24 +284,20 @@ pub(super) fn shown(value: &Value) -> String {
     }
 }
 
-/// Counts the hooks of each event, and lists those that will not run and the commands of the
-/// others.
-fn hooks(files: &[SettingsFile]) -> (Vec<(String, usize)>, Vec<String>, Vec<HookLine>) {
-    let (mut counts, mut bad, mut lines) = (BTreeMap::new(), Vec::new(), Vec::new());
+/// Lists the hooks, and why others will not run.
+fn hooks(files: &[SettingsFile]) -> (Vec<ConfiguredHook>, Vec<String>) {
+    let (mut found, mut bad) = (Vec::new(), Vec::new());
     for file in files.iter().filter(|file| !file.hooks.is_null()) {
         // An invalid hook is reported with the mistakes of the settings.
         let Ok(hooks) = HookSettings::parse(&file.hooks, &file.path) else { continue };
-        for handler in hooks.handlers {
-            let event = handler.event.name();
-            *counts.entry(event.to_owned()).or_insert(0) += 1;
-            let HookHandler { command, timeout, source, fail_closed: guard, .. } = handler;
+        found.extend(hooks.handlers.into_iter().map(|handler| {
             let project = file.project.clone();
-            lines.push(HookLine { event, command, timeout, guard, source, project });
-        }
+            ConfiguredHook { handler, project }
+        }));
         let skipped = hooks.skipped.iter();
         bad.extend(skipped.map(|one| format!("{}: {}: {}", file.path, one.place, one.why)));
     }
-    (counts.into_iter().collect(), bad, lines)
+    (found, bad)
 }
 
 /// Lists the MCP servers. Only the program of a command and the origin of an address are shown: the

@@ -22,25 +22,25 @@ use crate::config::variables;
 use crate::tools::AgentDefinition;
 
 /// The inputs of a run. Invalid sources contribute only their mistakes.
-pub(super) struct Inputs {
+pub struct Inputs {
     /// The flags that are not settings, including those of the session's contract.
     pub(super) args: RunArgs,
     /// The settings in force.
-    pub(super) config: Config,
+    pub config: Config,
     /// The settings in force, each with its source.
-    pub(super) fold: Fold,
+    pub fold: Fold,
     /// The environment, with the variables that the settings add.
-    pub(super) variables: Variables,
+    pub variables: Variables,
     pub(super) env: ProcessEnv,
-    pub(super) config_dir: PathBuf,
-    pub(super) sources: SettingsSources,
+    pub config_dir: PathBuf,
+    pub sources: SettingsSources,
     /// The run's agent, if it exists.
     pub(super) role: Option<AgentDefinition>,
     pub(super) windows: ContextWindows,
     /// The mode that `--thinking` names, unless managed settings outrank it.
     pub(super) thinking: Option<String>,
     /// Mistakes that prevent a run.
-    pub(super) mistakes: Vec<String>,
+    pub mistakes: Vec<String>,
 }
 
 impl Inputs {

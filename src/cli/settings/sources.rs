@@ -80,16 +80,16 @@ pub struct SettingsFile {
 }
 
 /// All sources read. Invalid files contribute only their mistakes.
-pub(super) struct SettingsSources {
+pub struct SettingsSources {
     /// The lowest first.
-    pub(super) files: Vec<SettingsFile>,
+    pub files: Vec<SettingsFile>,
     /// The settings of all files together, the managed ones among them.
     pub(super) fold: Fold,
     /// Mistakes that prevent a run.
     pub(super) mistakes: Vec<String>,
-    pub(super) ignored: Vec<IgnoredSetting>,
+    pub ignored: Vec<IgnoredSetting>,
     /// The warning about the ignored settings, if there are any.
-    pub(super) ignored_warning: Option<String>,
+    pub ignored_warning: Option<String>,
     pub(super) memory: MemorySources,
     /// The managed settings, already part of `fold`.
     pub(super) managed: ManagedSettings,
@@ -97,8 +97,8 @@ pub(super) struct SettingsSources {
     pub(super) of_flag: BTreeSet<&'static str>,
     pub(super) servers: Vec<NamedServer>,
     /// Agents, commands and skills.
-    pub(super) library: PromptLibrary,
-    pub(super) plugins: Vec<Plugin>,
+    pub library: PromptLibrary,
+    pub plugins: Vec<Plugin>,
 }
 
 /// Reads the files of the user, of flags and of the repository as far as it is trusted, by a flag

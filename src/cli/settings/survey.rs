@@ -7,51 +7,33 @@ use serde_json::{Value, json};
 use super::contract::ResumedContract;
 use super::endpoint::{EndpointSources, certificate_warnings};
 use super::inputs::Inputs;
-use super::sources::{SettingsFile, SettingsSources};
 use super::{McpServers, run_limits, sandbox, servers};
 use crate::cli::args::RunArgs;
-use crate::cli::plugins::Plugin;
-use crate::cli::prompts::PromptLibrary;
+use crate::config::MemorySize;
 use crate::config::environment::{Variables, config_dir_variable};
 use crate::config::fold::{DEFAULT, EffectiveValue, variable_origin};
 use crate::config::kinds::Span;
 use crate::config::known_variables::variable_names;
 use crate::config::managed;
-use crate::config::repository::IgnoredSetting;
 use crate::config::settings::BASE_URL;
-use crate::config::{Config, MemorySize};
 use crate::mcp::ServerConfig;
 use crate::model::{BaseUrl, Credential, ModelService};
 use crate::recovery::Limits;
 
 /// All facts about the settings. Invalid files contribute only their mistakes.
-#[derive(Clone, Debug)]
 pub struct SettingsSurvey {
-    pub config_dir: PathBuf,
-    pub files: Vec<SettingsFile>,
-    /// Mistakes that prevent a run.
-    pub mistakes: Vec<String>,
+    /// What was read, with all mistakes, and the limits in force.
+    pub inputs: Inputs,
     /// The warnings, except those about MCP servers and ignored settings.
     pub warnings: Vec<String>,
     pub server_warnings: Vec<String>,
-    pub ignored: Vec<IgnoredSetting>,
-    /// The warning about these ignored settings, if there are any.
-    pub ignored_warning: Option<String>,
-    /// The environment, with the variables that the settings add.
-    pub variables: Variables,
     pub endpoint: ModelService,
     /// All available credentials, the one in use first: the kind, and the source.
     pub credentials: Vec<(&'static str, String)>,
     /// True if the server is known to require a credential.
     pub needs_credential: bool,
     pub model: String,
-    pub config: Config,
     pub effective: Vec<EffectiveValue>,
-    /// Keys of other tools, with their places.
-    pub foreign: Vec<(String, String)>,
-    /// Agents, commands and skills.
-    pub library: PromptLibrary,
-    pub plugins: Vec<Plugin>,
     /// The MCP servers. They may contain secrets.
     pub servers: Vec<ServerConfig>,
     /// Unknown variables with the prefix `OUTLAST_`.
@@ -97,27 +79,19 @@ pub fn survey_with_managed(
     let alias = config.model.trim().to_ascii_lowercase();
     let model = env.aliases.get(&alias).unwrap_or(&config.model).clone();
     let effective = effective(&inputs, variables, &endpoint, &limits, &found, &mcp);
-    let SettingsSources { files, ignored, ignored_warning, library, plugins, .. } = inputs.sources;
+    let unknown_variables = unknown_variables(&inputs.variables);
+    inputs.config.limits = limits;
     SettingsSurvey {
-        foreign: inputs.fold.foreign,
+        inputs,
         needs_credential: endpoint.base_url == BASE_URL,
-        unknown_variables: unknown_variables(&inputs.variables),
+        unknown_variables,
         effective,
-        config: Config { limits, ..inputs.config },
         warnings,
         server_warnings: mcp.warnings,
         servers: mcp.servers,
         credentials: found,
         model,
-        variables: inputs.variables,
-        config_dir: inputs.config_dir,
-        files,
-        mistakes: inputs.mistakes,
-        ignored,
-        ignored_warning,
         endpoint,
-        library,
-        plugins,
     }
 }
 
@@ -169,12 +143,14 @@ fn effective(
 impl SettingsSurvey {
     /// Returns all warnings about the settings.
     pub fn all_warnings(&self) -> impl Iterator<Item = &String> {
-        self.warnings.iter().chain(&self.ignored_warning).chain(&self.server_warnings)
+        let ignored = &self.inputs.sources.ignored_warning;
+        self.warnings.iter().chain(ignored).chain(&self.server_warnings)
     }
 
     /// Returns the secrets, to be redacted.
     pub fn secrets(&self) -> Vec<String> {
-        let mut secrets = crate::tools::secret_values(&self.variables, Some(&self.config.commands));
+        let Inputs { variables, config, .. } = &self.inputs;
+        let mut secrets = crate::tools::secret_values(variables, Some(&config.commands));
         secrets.extend(self.endpoint.credential.secrets().into_iter().map(str::to_owned));
         secrets.extend(self.endpoint.connection.proxies.secrets());
         secrets.extend(self.endpoint.login_secrets());

@@ -6,7 +6,7 @@ use super::settings::unread_note;
 
 /// Reports the credential in use, unused ones, and a missing one.
 pub fn check_credentials(config: &ResolvedConfig) -> Vec<Finding> {
-    let shown = |(kind, source): &(String, String)| format!("{kind} from {source}");
+    let shown = |(kind, source): &(&str, String)| format!("{kind} from {source}");
     let Some((used, others)) = config.credentials.split_first() else {
         return vec![check_missing(config)];
     };

@@ -1,28 +1,34 @@
 //! Checks hooks: the configured ones, those that cannot run, and earlier failures.
 
+use std::collections::BTreeMap;
+
 use super::super::facts::hooks::{BrokenHook, HookObstacle};
 use super::super::facts::store::HookLog;
 use super::super::finding::Finding;
-use super::super::{HookLine, ResolvedConfig};
+use super::super::{ConfiguredHook, ResolvedConfig};
 use super::settings::unread_note;
 use crate::config::format_duration;
+use crate::hooks::HookHandler;
 use crate::text::counted;
 
 /// Reports the configured hooks, and those that cannot run.
 pub fn check_hooks(config: &ResolvedConfig, broken: &[BrokenHook]) -> Vec<Finding> {
-    let shown = |(event, count): &(String, usize)| format!("{event} {count}");
-    let all: Vec<String> = config.hooks.iter().map(shown).collect();
+    let mut counts = BTreeMap::new();
+    for hook in &config.hooks {
+        *counts.entry(hook.handler.event.name()).or_insert(0_usize) += 1;
+    }
+    let all: Vec<String> = counts.iter().map(|(event, count)| format!("{event} {count}")).collect();
     let all = match (all.is_empty(), config.hooks_off) {
         (true, _) => "none is configured".to_owned(),
         (false, true) => format!("switched off (disableAllHooks): {}", all.join(", ")),
         (false, false) => all.join(", "),
     };
-    let line = |hook: &HookLine| {
-        let HookLine { event, timeout, source, .. } = hook;
-        format!("{event}: at most {} ({source})", format_duration(*timeout))
+    let line = |hook: &ConfiguredHook| {
+        let HookHandler { event, timeout, source, .. } = &hook.handler;
+        format!("{}: at most {} ({source})", event.name(), format_duration(*timeout))
     };
     let all = all + &unread_note(config);
-    let mut findings = vec![Finding::ok("hooks", all).with(config.hook_commands.iter().map(line))];
+    let mut findings = vec![Finding::ok("hooks", all).with(config.hooks.iter().map(line))];
     findings.extend(config.bad_hooks.iter().map(|bad| {
         Finding::warning("hooks", bad, "this hook does not run", "correct or remove it")
     }));

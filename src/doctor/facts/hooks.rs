@@ -6,8 +6,8 @@ use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use super::super::HookLine;
-use crate::hooks::HookCommand;
+use super::super::ConfiguredHook;
+use crate::hooks::{HookCommand, HookHandler};
 use crate::process::{find_program, is_interpreter, program_name};
 use crate::secrets::Variables;
 
@@ -60,18 +60,19 @@ pub struct BrokenHook {
 /// Finds hooks whose programs do not exist or cannot be run. Hooks whose program depends on the
 /// shell are left out.
 pub fn find_broken_hooks(
-    hooks: &[HookLine],
+    hooks: &[ConfiguredHook],
     cwd: &Path,
     home: Option<&Path>,
     variables: &Variables,
 ) -> Vec<BrokenHook> {
-    let broken = |hook: &HookLine| {
-        let project = hook.project.as_deref().unwrap_or(cwd);
+    let broken = |ConfiguredHook { handler, project }: &ConfiguredHook| {
+        let project = project.as_deref().unwrap_or(cwd);
         let context = HookContext { cwd, project, home, variables };
-        let files = context.files(&hook.command);
+        let files = context.files(&handler.command);
         let (program, obstacle) = files.into_iter().find_map(|file| context.obstacle(file))?;
-        let HookLine { event, ref source, guard, .. } = *hook;
-        Some(BrokenHook { event, program, obstacle, source: source.clone(), guard })
+        let HookHandler { event, ref source, fail_closed: guard, .. } = *handler;
+        let (event, source) = (event.name(), source.clone());
+        Some(BrokenHook { event, program, obstacle, source, guard })
     };
     hooks.iter().filter_map(broken).collect()
 }

@@ -88,7 +88,7 @@ pub struct ServiceFacts {
     /// True if it is used only as a fallback.
     pub is_fallback: bool,
     /// Kind and source of its credential.
-    pub credential: Option<(String, String)>,
+    pub credential: Option<(&'static str, String)>,
     pub outcome: ServiceProbe,
 }
 
