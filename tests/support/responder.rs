@@ -13,6 +13,7 @@ use super::wire::read_request;
 use super::with_time_limit;
 
 /// The answer to a request. Each header ends with its line.
+#[derive(Clone)]
 pub(crate) struct Answer {
     status: u16,
     headers: String,

@@ -10,39 +10,24 @@ use serde_json::{Value, json};
 
 use super::doctor::{KEY, answering, doctor, report, tells, user_settings};
 use crate::support::RunBuilder;
+use crate::support::responder::{Answer, Responder};
 use crate::support::wire::{session_as, tls};
 
 const LIST: &str = "{\"data\":[]}";
 
-/// An answer with this status line, type of content and body.
-fn answer(status: &str, kind: &str, body: &str) -> String {
-    let length = body.len();
-    format!(
-        "HTTP/1.1 {status}\r\ncontent-type: {kind}\r\nconnection: close\r\n\
-         content-length: {length}\r\n\r\n{body}"
-    )
+/// An answer with this status, type of content and body.
+fn answer(status: u16, kind: &str, body: &str) -> Answer {
+    Answer::with_headers(status, &format!("content-type: {kind}\r\n"), body.to_owned())
 }
 
-fn refusal(status: &str, label: &str, message: &str) -> String {
-    let body = json!({ "type": "error", "error": { "type": label, "message": message } });
-    answer(status, "application/json", &body.to_string())
+fn refusal(status: u16, label: &str, message: &str) -> Answer {
+    let error = json!({ "type": label, "message": message });
+    Answer::json(status, &json!({ "type": "error", "error": error }))
 }
 
-/// A service that answers by what it is asked, with what `reply` makes of the request.
-fn service(reply: impl Fn(&str) -> String + Send + 'static) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback is there");
-    let url = format!("http://{}", listener.local_addr().expect("bound"));
-    std::thread::spawn(move || {
-        for socket in listener.incoming() {
-            let mut socket = socket.expect("a connection");
-            let mut request = [0; 8192];
-            // A client that hangs up has its reasons.
-            let count = socket.read(&mut request).unwrap_or_default();
-            let request = String::from_utf8_lossy(&request[..count]).into_owned();
-            let _ = socket.write_all(reply(&request).as_bytes());
-        }
-    });
-    url
+/// A service that answers by what it is asked.
+async fn service(reply: impl Fn(&str) -> Answer + Send + Sync + 'static) -> Responder {
+    Responder::start(move |_, request| Some(reply(request))).await
 }
 
 fn took(report: &Value) -> Duration {
@@ -82,62 +67,55 @@ async fn doctor_blames_a_failing_key_helper_not_the_service() {
 
 #[tokio::test]
 async fn doctor_names_the_cause_of_each_refusal() {
-    let page = |status: &str| answer(status, "text/html; charset=utf-8", "<title>Log in</title>");
+    let page = |status: u16| answer(status, "text/html; charset=utf-8", "<title>Log in</title>");
     let money = "Your credit balance is too low to access the API.";
-    let moved = "HTTP/1.1 302 Found\r\nlocation: http://portal.test/login?token=hush-0123456789\r\n\
-        connection: close\r\ncontent-length: 0\r\n\r\n";
-    let rows: [(String, &str, &[&str]); 11] = [
+    let to = "location: http://portal.test/login?token=hush-0123456789\r\n";
+    let moved = Answer::with_headers(302, to, String::new());
+    let rows: [(Answer, &str, &[&str]); 11] = [
         (
-            refusal("400 Bad Request", "invalid_request_error", money),
+            refusal(400, "invalid_request_error", money),
             "problem",
             &["no credit left", money, "add credit"],
         ),
-        (refusal("402 Payment Required", "billing_error", "pay"), "problem", &["no credit left"]),
-        (refusal("403 Forbidden", "permission_error", "no"), "problem", &["forbids its use"]),
+        (refusal(402, "billing_error", "pay"), "problem", &["no credit left"]),
+        (refusal(403, "permission_error", "no"), "problem", &["forbids its use"]),
         (
-            refusal("413 Payload Too Large", "request_too_large", "big"),
+            refusal(413, "request_too_large", "big"),
             "problem",
             &["too large", "client_max_body_size"],
         ),
-        (
-            refusal("429 Too Many Requests", "rate_limit_error", "slow"),
-            "warning",
-            &["rate limit is used up"],
-        ),
-        (
-            refusal("500 Internal", "api_error", "oops"),
-            "warning",
-            &["in trouble", "HTTP 500: oops"],
-        ),
-        (refusal("529 Overloaded", "overloaded_error", "full"), "warning", &["overloaded"]),
-        (page("200 OK"), "problem", &["not the service", "login page"]),
-        (page("403 Forbidden"), "problem", &["not the service", "Log in", "firewall"]),
-        (page("502 Bad Gateway"), "warning", &["in trouble", "Log in"]),
-        (moved.to_owned(), "problem", &["not the service", "redirected to http://portal.test"]),
+        (refusal(429, "rate_limit_error", "slow"), "warning", &["rate limit is used up"]),
+        (refusal(500, "api_error", "oops"), "warning", &["in trouble", "HTTP 500: oops"]),
+        (refusal(529, "overloaded_error", "full"), "warning", &["overloaded"]),
+        (page(200), "problem", &["not the service", "login page"]),
+        (page(403), "problem", &["not the service", "Log in", "firewall"]),
+        (page(502), "warning", &["in trouble", "Log in"]),
+        (moved, "problem", &["not the service", "redirected to http://portal.test"]),
     ];
     for (answer, status, words) in rows {
-        let url = service(move |_| answer.clone());
-        let ended = doctor(&url).run().await;
+        let server = service(move |_| answer.clone()).await;
+        let ended = doctor(&server.url).run().await;
         let report = report(&ended);
         tells(&report, "acceptance", status, words);
-        tells(&report, "service", "ok", &[&url, "answers"]);
+        tells(&report, "service", "ok", &[&server.url, "answers"]);
         assert!(!ended.stdout.contains("hush"), "{ended:?}");
     }
 }
 
 #[tokio::test]
 async fn doctor_names_an_unknown_model_without_blaming_the_key() {
-    let url = service(|request| {
+    let server = service(|request| {
         if request.starts_with("GET /v1/models ") {
-            answer("200 OK", "application/json", LIST)
+            answer(200, "application/json", LIST)
         } else if request.contains("no-such-model-7") {
-            refusal("404 Not Found", "not_found_error", "model: no-such-model-7")
+            refusal(404, "not_found_error", "model: no-such-model-7")
         } else {
-            answer("200 OK", "application/json", "{\"input_tokens\":8}")
+            answer(200, "application/json", "{\"input_tokens\":8}")
         }
-    });
+    })
+    .await;
     let flags = ["--", "--model", "good", "--fallback-model", "no-such-model-7"];
-    let report = report(&doctor(&url).args(flags).run().await);
+    let report = report(&doctor(&server.url).args(flags).run().await);
     tells(&report, "model", "problem", &["no-such-model-7", "--model"]);
     tells(&report, "acceptance", "ok", &["accepts the API key"]);
     assert_eq!(report["problems"], 1, "{report:#}");
@@ -145,25 +123,26 @@ async fn doctor_names_an_unknown_model_without_blaming_the_key() {
 
 #[tokio::test]
 async fn doctor_checks_every_endpoint_of_the_chain_with_its_own_key() {
-    let primary = service(|_| answer("200 OK", "application/json", LIST));
+    let primary = service(|_| answer(200, "application/json", LIST)).await;
     let closed = service(|request| {
         let known = request.contains("x-api-key: other-key-0123456789");
         assert!(known && !request.contains(KEY), "another's key was sent: {request}");
-        refusal("401 Unauthorized", "authentication_error", "no such key")
-    });
+        refusal(401, "authentication_error", "no such key")
+    })
+    .await;
     let (silent, _) = answering(None).await;
     let (mute, _) = answering(None).await;
     let chain = [
-        format!("b@{closed}#OTHER_KEY"),
+        format!("b@{}#OTHER_KEY", closed.url),
         format!("c@{silent}"),
         format!("d@{mute}"),
         "e@http://127.0.0.1:9".to_owned(),
     ];
-    let trial = doctor(&primary).env("OTHER_KEY", "other-key-0123456789");
+    let trial = doctor(&primary.url).env("OTHER_KEY", "other-key-0123456789");
     let ended = trial.args(["--", "--fallback-model", &chain.join(",")]).run().await;
     let report = report(&ended);
     tells(&report, "acceptance", "ok", &["accepts the API key from the variable ANTHROPIC"]);
-    let wanted = ["rejects the API key from the variable OTHER_KEY", &closed, "no such key"];
+    let wanted = ["rejects the API key from the variable OTHER_KEY", &closed.url, "no such key"];
     tells(&report, "acceptance", "problem", &wanted);
     tells(&report, "service", "problem", &[&silent, "fallback, for c", "does not answer within 8"]);
     tells(&report, "service", "problem", &[&mute, "fallback, for d", "does not answer within 8"]);
@@ -174,16 +153,17 @@ async fn doctor_checks_every_endpoint_of_the_chain_with_its_own_key() {
 
 #[tokio::test]
 async fn doctor_names_the_variable_of_a_clouds_key_not_that_of_the_first_service() {
-    let primary = service(|_| answer("200 OK", "application/json", LIST));
+    let primary = service(|_| answer(200, "application/json", LIST)).await;
     let cloud = service(|request| {
         assert!(request.contains("authorization: Bearer bedrock-key-0123456789"), "{request}");
-        answer("403 Forbidden", "application/json", "{\"message\":\"Authentication failed\"}")
-    });
-    let trial = doctor(&primary)
+        answer(403, "application/json", "{\"message\":\"Authentication failed\"}")
+    })
+    .await;
+    let trial = doctor(&primary.url)
         .env("AWS_BEARER_TOKEN_BEDROCK", "bedrock-key-0123456789")
-        .env("ANTHROPIC_BEDROCK_BASE_URL", &cloud);
+        .env("ANTHROPIC_BEDROCK_BASE_URL", &cloud.url);
     let ended = trial.args(["--", "--fallback-model", "opus@bedrock:us-east-1"]).run().await;
-    let wanted = ["the variable AWS_BEARER_TOKEN_BEDROCK", &cloud];
+    let wanted = ["the variable AWS_BEARER_TOKEN_BEDROCK", &cloud.url];
     tells(&report(&ended), "acceptance", "problem", &wanted);
 }
 
@@ -238,8 +218,8 @@ async fn doctor_distinguishes_certificate_and_clock_errors_over_tls() {
 
 #[tokio::test]
 async fn doctor_skips_checks_that_depend_on_broken_settings() {
-    let url = service(|_| answer("200 OK", "application/json", LIST));
-    let trial = doctor(&url).without("ANTHROPIC_API_KEY");
+    let server = service(|_| answer(200, "application/json", LIST)).await;
+    let trial = doctor(&server.url).without("ANTHROPIC_API_KEY");
     let path = trial.config().join("settings.json");
     fs::write(&path, "{ \"apiKeyHelper\": \"echo hush-0123456789\", \"hooks\": {},, ")
         .expect("ours");
