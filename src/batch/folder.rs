@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -11,11 +11,12 @@ use tempfile::NamedTempFile;
 use uuid::Uuid;
 
 use super::plan::{BatchPlan, PlanError};
-use crate::process::{FileLock, LockError, LockHolder, LockedFile, TrustedOwners, sync_folder};
+use crate::process::{
+    FileLock, LockError, LockHolder, LockedFile, TrustedOwners, create_private_folder, sync_folder,
+};
 
 const PLAN: &str = "plan.json";
 const PLAN_MODE: u32 = 0o600;
-const FOLDER_MODE: u32 = 0o700;
 
 /// The reason why a file of a batch cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -84,7 +85,7 @@ impl BatchFolder {
     /// The folder could not be created, or belongs to another user.
     pub fn create(&self) -> Result<(), BatchFolderError> {
         let unwritable = |cause| BatchFolderError::Unwritable { path: self.path.clone(), cause };
-        create_folder(&self.path).map_err(unwritable)?;
+        create_private_folder(&self.path).map_err(unwritable)?;
         check_owner(&self.path)
     }
 
@@ -176,11 +177,6 @@ fn check_trusted(what: &str, metadata: &Metadata, path: &Path) -> Result<(), Bat
     checked.map_err(|cause| BatchFolderError::Foreign { path: path.to_owned(), cause })
 }
 
-/// Creates a folder with its parents. Only the user may access the new folders.
-fn create_folder(path: &Path) -> io::Result<()> {
-    fs::DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(path)
-}
-
 /// One line of the file of attempts: the start or the end of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttemptRecord {
@@ -238,7 +234,7 @@ impl TaskFolder {
     /// # Errors
     /// It cannot be created.
     pub fn create(&self) -> Result<(), BatchFolderError> {
-        create_folder(&self.path).map_err(|cause| self.unwritable(cause))
+        create_private_folder(&self.path).map_err(|cause| self.unwritable(cause))
     }
 
     fn unwritable(&self, cause: io::Error) -> BatchFolderError {

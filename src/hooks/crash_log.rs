@@ -1,8 +1,8 @@
 //! The log file of failed hooks: an unattended run continues without them.
 
-use std::fs::{DirBuilder, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
@@ -10,7 +10,7 @@ use nix::libc;
 use serde_json::json;
 
 use crate::json::to_line;
-use crate::process::file_reads;
+use crate::process::{create_private_folder, file_reads};
 use crate::secrets::Redactor;
 
 use super::config::HookHandler;
@@ -54,7 +54,7 @@ impl CrashLog {
         redactor: &Redactor,
     ) -> io::Result<()> {
         if let Some(folder) = self.path.parent() {
-            DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+            create_private_folder(folder)?;
         }
         let mut options = OpenOptions::new();
         // Opening a pipe would block until it has a reader.

@@ -2,16 +2,14 @@
 //! `CLAUDE_ENV_FILE`.
 
 use std::ffi::OsString;
-use std::fs::DirBuilder;
 use std::io::{self, Read};
-use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::time::Duration;
 
 use tempfile::TempPath;
 use tokio_util::sync::CancellationToken;
 
-use crate::process::{Job, ProgramTerms, Supervisor};
+use crate::process::{Job, ProgramTerms, Supervisor, create_private_folder};
 
 use super::hook_process::run_hook;
 use super::result::HookEnd;
@@ -59,7 +57,7 @@ impl ExportFile {
         let mut builder = tempfile::Builder::new();
         builder.prefix(PREFIX);
         // If this fails, so does the next step.
-        let _ = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+        let _ = create_private_folder(folder);
         let file = builder.tempfile_in(folder).or_else(|_| builder.tempfile())?;
         Ok(Self(file.into_temp_path()))
     }

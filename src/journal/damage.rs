@@ -8,11 +8,12 @@
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use crate::process::create_private_folder;
 use crate::transcript::{Block, ToolCall, describe_unknown_outcome};
 
 use super::entry::{Damage, JournalRecord};
@@ -116,7 +117,7 @@ impl Rest {
     /// Copies the rest to a file beside the session's, before it is cut off there.
     pub(super) fn save(&self, journal: &Path) -> io::Result<PathBuf> {
         let folder = journal.with_extension("");
-        DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+        create_private_folder(&folder)?;
         let (path, mut file) = create(&folder)?;
         file.write_all(&self.bytes)?;
         file.sync_all()?;

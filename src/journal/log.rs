@@ -1,15 +1,15 @@
 //! The journal of a run, as used by the agent loop.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::{self, DirBuilder};
+use std::fs;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use tokio::sync::watch;
 use uuid::Uuid;
 
+use crate::process::create_private_folder;
 use crate::recovery::{Interrupt, Money, RecoveryRecord, RefusedField, StopReason, ToolCallRecord};
 use crate::transcript::{Block, HistoryRepair, Message, Role, ToolCall, Usage};
 use crate::types::ReadFile;
@@ -158,7 +158,7 @@ impl Journal {
         let path = sessions.file(id);
         let unwritable = |cause| JournalError::Unwritable { path: path.clone(), cause };
         let folder = sessions.folder();
-        DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(unwritable)?;
+        create_private_folder(&folder).map_err(unwritable)?;
         let file = JournalWriter::create(&path).map_err(|cause| {
             if cause.kind() == io::ErrorKind::AlreadyExists {
                 let exists = JournalError::Exists { id: id.clone(), path: path.clone() };

@@ -2,12 +2,13 @@
 //! the journal, `<session>.moved`, names the new directory. A copy of the mark in the project
 //! folder of that directory leads to the journal, which is not moved.
 
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use super::recorded_folder::recorded_folder;
+use crate::process::create_private_folder;
 
 /// The extension of marks.
 pub(super) const MOVED: &str = "moved";
@@ -49,7 +50,7 @@ pub(super) fn remove_marks(journal: &Path) {
 fn write_mark(path: &Path, folder: &str) -> io::Result<()> {
     let unfinished = path.with_extension(UNFINISHED);
     if let Some(parent) = path.parent() {
-        DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
+        create_private_folder(parent)?;
     }
     let _none = fs::remove_file(&unfinished);
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&unfinished)?;

@@ -7,12 +7,13 @@
 //! <session id>/subagents/agent-a1.meta.json  its type and parent, and the process that started it
 //! ```
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::process::create_private_folder;
 use crate::recovery::Limits;
 use crate::secrets::KnownSecrets;
 
@@ -133,7 +134,7 @@ fn create_files(
     header: &SubagentHeader<'_>,
     path: &Path,
 ) -> io::Result<File> {
-    DirBuilder::new().recursive(true).mode(0o700).create(&location.folder)?;
+    create_private_folder(&location.folder)?;
     let meta = SubagentMeta {
         agent_id: header.id.to_owned(),
         tool_use_id: header.call.to_owned(),

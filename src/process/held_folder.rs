@@ -4,9 +4,10 @@
 //! again would follow a link that a command put in its place.
 
 use std::ffi::OsStr;
-use std::fs::File;
+use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
 use nix::errno::Errno;
@@ -110,6 +111,14 @@ impl HeldFolder {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         sync_folder(&File::from(openat(&self.0, ".", flags, Mode::empty())?))
     }
+}
+
+/// Creates a folder with its parents. Only the user may access the new folders.
+///
+/// # Errors
+/// The error of the system call.
+pub fn create_private_folder(folder: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
 
 /// Syncs the names in a folder to the disk: without that, a new file may be missing after a power

@@ -83,7 +83,7 @@ pub use egress::{
     UnixSocketTerms,
 };
 pub use file_lock::{FileLock, LockError, LockHolder, LockedFile};
-pub use held_folder::{HeldFolder, sync_folder};
+pub use held_folder::{HeldFolder, create_private_folder, sync_folder};
 pub use incoming_signals::{IncomingSignals, ReceivedSignal};
 pub use job::{Job, ProgramTerms};
 pub use job_output::{JobOutput, OutputError};

@@ -4,9 +4,9 @@
 //! its first change of each file, and the former contents in numbered files.
 
 use std::collections::BTreeSet;
-use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::file_names;
 use super::paths::{OPEN_FOLDER_FLAGS, open_real, path_of_open, resolve};
 use super::replace_file::replace_atomically;
+use crate::process::create_private_folder;
 
 /// The largest file whose lines are counted, in bytes.
 const COUNTED_BYTES_MAX: u64 = 10 << 20;
@@ -99,7 +100,7 @@ impl FileHistory {
     }
 
     fn append(&self, line: &IndexLine) -> io::Result<()> {
-        DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
+        create_private_folder(&self.folder)?;
         let line = serde_json::to_string(line)?;
         let mut index = private().read(true).append(true).create(true).open(index(&self.folder))?;
         // The last line is incomplete if the disk was full or the process was killed.
@@ -113,7 +114,7 @@ impl FileHistory {
         if kept.contains(real) {
             return Ok(());
         }
-        DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
+        create_private_folder(&self.folder)?;
         let (content, mode) = match open_real(real, OFlag::O_RDONLY) {
             Ok(mut file) => {
                 let name = uuid::Uuid::new_v4().to_string();

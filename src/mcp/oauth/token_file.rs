@@ -1,8 +1,7 @@
 //! The file of a login: tokens for one server at one address, readable by the user only.
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -14,7 +13,7 @@ use sha2::{Digest, Sha256};
 use tempfile::NamedTempFile;
 
 use crate::json;
-use crate::process::{FileLock, LockError, file_reads, sync_folder};
+use crate::process::{FileLock, LockError, create_private_folder, file_reads, sync_folder};
 
 /// The folder of logins in the folder of settings and sessions.
 const FOLDER: &str = "mcp-logins";
@@ -151,16 +150,12 @@ impl TokenFile {
     /// # Errors
     /// Another process holds it, or the lock file cannot be used.
     pub(super) async fn lock(&self, timeout: Duration) -> Result<FileLock, LockError> {
-        self.make_folder().map_err(LockError::Unusable)?;
+        create_private_folder(self.folder()).map_err(LockError::Unusable)?;
         FileLock::take(&self.path.with_extension("lock"), timeout).await
     }
 
     fn folder(&self) -> &Path {
         self.path.parent().unwrap_or(Path::new("/"))
-    }
-
-    fn make_folder(&self) -> io::Result<()> {
-        DirBuilder::new().recursive(true).mode(0o700).create(self.folder())
     }
 
     /// Reads the login. `None` if there is none for this server and address.
@@ -198,7 +193,7 @@ impl TokenFile {
     /// Makes the file that will replace this one, with space for its content. It is made before the
     /// old refresh token is spent, so that a full disk is found in time.
     pub(super) fn prepare(&self) -> io::Result<NamedTempFile> {
-        self.make_folder()?;
+        create_private_folder(self.folder())?;
         let file = NamedTempFile::with_prefix_in(".login-", self.folder());
         // The library's messages name the temporary file.
         let mut file = file.map_err(|error| error.kind())?;

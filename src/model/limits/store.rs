@@ -2,9 +2,9 @@
 //!
 //! These files are optional. On any problem the run continues without shared state.
 
-use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, UNIX_EPOCH};
@@ -13,7 +13,7 @@ use nix::unistd::geteuid;
 use serde::{Deserialize, Serialize};
 
 use crate::pacing::SharedRateLimit;
-use crate::process::{LockedFile, boot_id, since_boot};
+use crate::process::{LockedFile, boot_id, create_private_folder, since_boot};
 use crate::text::millis;
 
 use super::super::headers::wall_clock;
@@ -113,10 +113,7 @@ fn create_folder(folder: &Path) -> Result<(), StateFileProblem> {
         if check_private(folder, others).is_ok() {
             continue;
         }
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(folder)
+        create_private_folder(folder)
             .map_err(|error| StateFileProblem::Folder(folder.to_owned(), error))?;
         check_private(folder, others)?;
     }

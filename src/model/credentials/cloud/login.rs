@@ -4,7 +4,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -26,8 +26,8 @@ use super::token::CloudToken;
 use super::token_http::{TokenContext, invalid_answer};
 use crate::json;
 use crate::model::headers::wall_clock;
-use crate::process::FileLock;
 use crate::process::file_reads;
+use crate::process::{FileLock, create_private_folder};
 use crate::recovery::{Fault, FaultKind};
 use crate::text::hex;
 
@@ -200,7 +200,7 @@ impl CloudLogin {
         command: &str,
         rejected: Option<&Secret>,
     ) -> Result<CloudToken, Box<Fault>> {
-        let folder = aws.cache.as_deref().filter(|folder| create_folder(folder).is_ok());
+        let folder = aws.cache.as_deref().filter(|folder| create_private_folder(folder).is_ok());
         let _lock = match folder {
             Some(folder) => FileLock::take(&folder.join(LOGIN_LOCK), LOGIN_LOCK_TIMEOUT).await.ok(),
             None => None,
@@ -228,13 +228,9 @@ fn shared_file(identity: &CloudIdentity) -> Option<PathBuf> {
         CloudIdentity::Entra(entra) => (entra.plan().is_shared(), entra.cache.as_ref()),
     };
     let folder = folder.filter(|_| is_shared)?;
-    create_folder(folder).ok()?;
+    create_private_folder(folder).ok()?;
     let hash = Sha256::digest(identity.key());
     Some(folder.join(hex(&hash[..16]) + ".json"))
-}
-
-fn create_folder(folder: &Path) -> io::Result<()> {
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
 
 /// True if a retry may help, so that no login is necessary.
