@@ -8,6 +8,7 @@ use crate::journal::{
 
 use super::output::one_line;
 use super::usage::UsageError;
+use crate::text::listed;
 
 /// The number of sessions that an error lists.
 const NAMED_MAX: usize = 5;
@@ -52,13 +53,11 @@ pub(super) fn find(place: &SessionFolder, named: &str) -> Result<SessionFile, Us
         ))),
         (Some(last), _) => {
             found.push(last);
-            let more = count.saturating_sub(NAMED_MAX);
-            let ids: Vec<&str> = found.iter().take(NAMED_MAX).map(|it| it.id.as_str()).collect();
-            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            let ids: Vec<&str> = found.iter().map(|it| it.id.as_str()).collect();
             Err(UsageError::new(format!(
-                "{count} sessions begin with {}: {}{more}; give more of the id",
+                "{count} sessions begin with {}: {}; give more of the id",
                 shortened(named),
-                ids.join(", ")
+                listed(&ids, NAMED_MAX)
             )))
         }
     }

@@ -20,6 +20,7 @@ use super::trust::{Trust, UntrustedScript, root};
 use super::unknown_keys::{self, is_nothing};
 use crate::json::{self, is_comment_name};
 use crate::process::{TrustedOwners, file_reads};
+use crate::text::listed;
 use crate::tools::{RuleList, check_rule, is_comment_rule, is_sandbox_path};
 
 /// The file of a repository's MCP servers.
@@ -316,9 +317,7 @@ fn line(ignored: &[IgnoredSetting]) -> String {
     let parts = files.iter().map(|file| {
         let in_file = ignored.iter().filter(|one| one.file == *file);
         let names: Vec<&str> = in_file.map(|one| one.key.as_deref().unwrap_or(&one.why)).collect();
-        let more = names.len().saturating_sub(SHOWN_MAX);
-        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        format!("{file} ({}{more})", names[..names.len().min(SHOWN_MAX)].join(", "))
+        format!("{file} ({})", listed(&names, SHOWN_MAX))
     });
     format!(
         "ignored settings of this repository: {}; --trust-project lets them count, see \

@@ -23,6 +23,16 @@ pub fn bullets(items: &[String]) -> String {
     items.iter().map(|item| format!("- {item}")).collect::<Vec<_>>().join("\n")
 }
 
+/// Formats a list of names: at most `most` of them, and the number of the others.
+pub fn listed<S: AsRef<str>>(names: &[S], most: usize) -> String {
+    let (shown, rest) = names.split_at(names.len().min(most));
+    let shown = shown.iter().map(AsRef::as_ref).collect::<Vec<_>>().join(", ");
+    match rest.len() {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
 /// Joins the words of a text with single spaces, on one line.
 pub fn words_joined(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")

@@ -132,12 +132,3 @@ pub(super) fn format_bytes(bytes: u64) -> String {
         1_000_000_000.. => format!("{} GB", bytes / 1_000_000_000),
     }
 }
-
-/// Formats a list of names: at most `most` of them, and the number of the others.
-pub(super) fn listed(names: &[String], most: usize) -> String {
-    let (shown, rest) = names.split_at(names.len().min(most));
-    match rest.len() {
-        0 => shown.join(", "),
-        more => format!("{} and {more} more", shown.join(", ")),
-    }
-}

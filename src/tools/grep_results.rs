@@ -11,6 +11,7 @@ use super::input::{GrepInput, GrepMode};
 use super::outcome::ToolOutcome;
 use super::text;
 use super::walk::SearchBounds;
+use crate::text::listed;
 
 /// The maximum length of the searched part of a binary file, in bytes.
 pub(super) const BINARY_BYTES_MAX: u64 = 4 << 20;
@@ -148,16 +149,13 @@ impl SearchResults {
         if self.shown.more {
             parts.push("[there is more; narrow the search or raise head_limit]".to_string());
         }
-        let names: Vec<&str> =
-            self.binaries.iter().take(BINARIES_NAMED).map(|(name, _)| name.as_str()).collect();
-        let more = self.binaries.len() - names.len();
-        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let names: Vec<&str> = self.binaries.iter().map(|(name, _)| name.as_str()).collect();
         if self.binaries.iter().any(|(_, shown)| *shown == BinaryFile::Shown) {
             parts.push(format!("[{} is a binary file]", names.join(", ")));
         } else if !names.is_empty() {
-            let names = names.join(", ");
+            let names = listed(&names, BINARIES_NAMED);
             parts.push(format!(
-                "[matches also in binary files: {names}{more}; give one as path to see its lines]"
+                "[matches also in binary files: {names}; give one as path to see its lines]"
             ));
         }
         if self.cut_binaries > 0 {

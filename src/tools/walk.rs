@@ -21,6 +21,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::process::checkout_root;
+use crate::text::listed;
 
 use super::glob_limits::{IGNORE_MEMORY_MAX, check_glob, estimate_ignore_file};
 use super::glob_readings::{add_valid, alternatives, readings};
@@ -243,12 +244,8 @@ pub(super) fn explain_nothing_found(
     }
     let note = |what: &str, mut paths: Vec<String>| {
         paths.sort_unstable();
-        let more = paths.len().saturating_sub(NAMED_MAX);
-        paths.truncate(NAMED_MAX);
-        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        let names = paths.join(", ");
-        (!names.is_empty())
-            .then(|| format!("[{what}: {names}{more}; give one as path to search it]"))
+        let names = listed(&paths, NAMED_MAX);
+        (!names.is_empty()).then(|| format!("[{what}: {names}; give one as path to search it]"))
     };
     let notes = [
         note("left out, as .gitignore or its like says", ignored),

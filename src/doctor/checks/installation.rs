@@ -3,7 +3,8 @@
 use super::super::DoctorContext;
 use super::super::facts::install::{InstallKind, Installation};
 use super::super::facts::shell::ShadowingAlias;
-use super::super::finding::{Finding, listed};
+use super::super::finding::Finding;
+use crate::text::listed;
 
 /// Maximum number of installations that one finding lists.
 const NAMED_MAX: usize = 8;

@@ -1,7 +1,8 @@
 //! Checks settings files and the limits that they set.
 
 use super::super::ResolvedConfig;
-use super::super::finding::{Finding, FindingCause, listed};
+use super::super::finding::{Finding, FindingCause};
+use crate::text::listed;
 
 /// Reports the settings files, mistakes, ignored settings, and the limits in force.
 pub fn check_settings(config: &ResolvedConfig) -> Vec<Finding> {

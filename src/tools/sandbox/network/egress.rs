@@ -18,6 +18,7 @@ use super::lists::DomainLists;
 use super::outgoing::Outgoing;
 use super::relay::Relay;
 use super::upstream::ChooseProxy;
+use crate::text::listed;
 
 /// The maximum number of hosts that are named to the model.
 const HOSTS_NAMED_MAX: usize = 20;
@@ -176,13 +177,7 @@ impl Egress {
     /// Lists the hosts briefly, for the model.
     pub(in super::super) fn summary(&self) -> String {
         let lists = self.lists();
-        let join = |texts: &[String]| {
-            let shown = texts.iter().take(HOSTS_NAMED_MAX).cloned().collect::<Vec<_>>().join(", ");
-            match texts.len().checked_sub(HOSTS_NAMED_MAX) {
-                Some(more @ 1..) => format!("{shown} and {more} more"),
-                Some(0) | None => shown,
-            }
-        };
+        let join = |texts: &[String]| listed(texts, HOSTS_NAMED_MAX);
         match (lists.allowed(), lists.denied()) {
             ([], denied) => format!("all hosts but {}", join(denied)),
             (allowed, []) => join(allowed),
