@@ -151,10 +151,12 @@ impl ErrorFields {
         }
     }
 
-    /// Adds the name of the guardrail of `LiteLLM` that refused the request: its words may be any.
+    /// Adds the guardrail of `LiteLLM` that refused the request: its words may be any, and its code
+    /// is the status.
     fn add_guardrail(&mut self, error: &Value) {
         if let Some(name) = error["provider_specific_fields"]["guardrail_name"].as_str() {
             self.message = format!("{} (guardrail: {name})", self.message);
+            "content_filter".clone_into(&mut self.code);
         }
     }
 }

@@ -144,7 +144,7 @@ const FILTERED_OUTPUT: [&str; 3] = [
 /// Phrases of a content filter that refuses the request: Azure, `LiteLLM` and its guardrails,
 /// Bedrock, Portkey, Cloudflare, `OpenRouter`, `OpenAI`, `DeepSeek`, `DashScope`. Not of a
 /// guardrail that does not exist.
-const FILTERED_INPUT: [&str; 19] = [
+const FILTERED_INPUT: [&str; 18] = [
     "content management policy",
     "contentpolicyviolation",
     "violated guardrail",
@@ -153,7 +153,6 @@ const FILTERED_INPUT: [&str; 19] = [
     "guardrail checks defined in the config failed",
     "guardrail denied",
     "blocked by guardrail",
-    "(guardrail: ",
     "content blocked",
     "prompt blocked",
     "blocked by content",
