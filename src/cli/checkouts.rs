@@ -20,6 +20,9 @@ use super::usage::{UsageError, UsageErrorKind};
 
 /// Time limit of a checkout, within that of the run.
 const CHECKOUT_MAX: Duration = Duration::from_mins(15);
+/// The time that the removal of an older result has after an interrupt.
+const REMOVAL_MAX: Duration = Duration::from_millis(500);
+
 /// Interval of progress messages during a checkout.
 const CHECKOUT_BEAT: Duration = Duration::from_secs(30);
 
@@ -68,9 +71,14 @@ pub(super) async fn remove_result_before_worktree(
         return Ok(());
     }
     let older = args.output.clone();
-    let removal = tokio::task::spawn_blocking(move || remove_older_results(&older));
-    let removal = async { removal.await.unwrap_or_else(|_panic| Err(panic_error())) };
-    wait_for_checkout("removing the older result", (args, context), removal).await
+    let mut removal = tokio::task::spawn_blocking(move || remove_older_results(&older));
+    let removed = async { (&mut removal).await.unwrap_or_else(|_panic| Err(panic_error())) };
+    let removed = wait_for_checkout("removing the older result", (args, context), removed).await;
+    if !removal.is_finished() {
+        // See `StartupSteps::uninterrupted_step`.
+        let _ = tokio::time::timeout(REMOVAL_MAX, removal).await;
+    }
+    removed
 }
 
 /// Returns the name of the worktree of a run, a new one if the flag has no value.

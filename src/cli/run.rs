@@ -90,13 +90,12 @@ pub(super) async fn prepare_and_begin(
     let environment = (variables.clone(), cwd.clone());
     let steps = StartupSteps::new(&signals, &shared.stderr, limit);
     let (args_copy, (variables_copy, cwd_copy)) = (args.clone(), environment.clone());
-    let choose = move || {
-        let session = SessionChoice::of(&args_copy, &variables_copy, &cwd_copy)?.lock()?;
-        // Not before: the result may be that of another worker of a batch, which has the session.
-        remove_older_results(&args_copy.output)?;
-        Ok(session)
-    };
+    let choose = move || SessionChoice::of(&args_copy, &variables_copy, &cwd_copy)?.lock();
     let session = steps.step("reading the session", choose).await?;
+    // Not before: the result may be that of another worker of a batch, which has the session.
+    let older = args.output.clone();
+    let removal = move || remove_older_results(&older);
+    steps.uninterrupted_step("removing the older result", removal).await?;
     let (args_copy, terms) = (args.clone(), session.terms());
     let resolve = move || settings::resolve(&args_copy, variables, cwd, &terms);
     let settings = steps.step("reading the settings", resolve).await?;

@@ -2,11 +2,13 @@
 
 use std::os::unix::fs::FileTypeExt;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
 use crate::process::{file_reads, last_panic};
+use crate::recovery::Interrupt;
 
 use super::output::{PipeSender, one_line};
 use super::signals::SignalState;
@@ -55,13 +57,36 @@ impl<'a> StartupSteps<'a> {
         name: &str,
         work: impl FnOnce() -> Result<T, UsageError> + Send + 'static,
     ) -> Result<T, UsageError> {
+        Box::pin(self.step_until(self.signals.first_of_process(), name, work)).await
+    }
+
+    /// Like [`Self::step`], for the removal of older results: an interrupt ends the next step. It
+    /// leads to a result, which a removal that goes on would remove.
+    ///
+    /// # Errors
+    /// An error of the step, or the time limit.
+    pub(super) async fn uninterrupted_step<T: Send + 'static>(
+        &self,
+        name: &str,
+        work: impl FnOnce() -> Result<T, UsageError> + Send + 'static,
+    ) -> Result<T, UsageError> {
+        Box::pin(self.step_until(std::future::pending(), name, work)).await
+    }
+
+    async fn step_until<T: Send + 'static>(
+        &self,
+        interrupt: impl Future<Output = Interrupt>,
+        name: &str,
+        work: impl FnOnce() -> Result<T, UsageError> + Send + 'static,
+    ) -> Result<T, UsageError> {
+        let mut interrupt = pin!(interrupt);
         let began = Instant::now();
         let mut working = tokio::task::spawn_blocking(work);
         let mut beat = began + REPORT_AFTER;
         loop {
             tokio::select! {
                 biased;
-                interrupt = self.signals.first_of_process() => {
+                interrupt = &mut interrupt => {
                     return Err(UsageError::interrupted(interrupt));
                 }
                 done = &mut working => return done.unwrap_or_else(|_panic| {

@@ -26,7 +26,9 @@ impl HostSession {
         let older = self.args.run.output.clone();
         let limit = self.args.run.time_limit();
         StartupSteps::new(&self.context.signals, &self.shared.stderr, limit)
-            .step("removing the older result", move || run::remove_older_results(&older))
+            .uninterrupted_step("removing the older result", move || {
+                run::remove_older_results(&older)
+            })
             .await?;
         let session = self.step("reading the session", SessionChoice::read).await?;
         let mut args = self.args.run.clone();
