@@ -25,9 +25,9 @@ use super::run_event::RunEvent;
 use super::run_monitor::RunMonitor;
 use super::setup::Prompt;
 
-/// The conversation: its messages, and the parts of a reply that were reported. A method that changes
-/// them takes the journal and records the change, except for changes that each process makes anew:
-/// to what a model or service refuses.
+/// The conversation: its messages, and the parts of a reply that were reported. A method that
+/// changes them takes the journal and records the change, except for content that a model or
+/// service refuses: each process removes that anew.
 pub(super) struct Conversation {
     history: History,
     secrets: KnownSecrets,

@@ -26,9 +26,9 @@ pub(super) struct RunMonitor<'a> {
     post: UnboundedSender<RunEvent>,
     /// True if the observer panicked. It is not called again, so that the run can end.
     observer_panicked: bool,
-    /// Time of the last beginning of a wait or heartbeat that was reported. Silence is measured from
-    /// there, and not from the start of the current wait: many short waits in a row are a long
-    /// silence.
+    /// Time at which the beginning of a wait, or a heartbeat, was last reported. Silence is
+    /// measured from there, and not from the start of the current wait: many short waits in a row
+    /// are a long silence.
     last_sign: Instant,
     /// True if the loss of the journal was reported.
     journal_loss_reported: bool,

@@ -292,9 +292,10 @@ impl Journal {
     }
 
     /// Appends the outcome of a tool call: its result block, and its structured result for
-    /// programs. The model may read it meanwhile. It is written once it is flushed, and on disk with
-    /// the next sync, at the latest before the next intent. Until then the loss of power can undo it, or the end of the process while the disk
-    /// does not answer, after which the outcome of the call is unknown.
+    /// programs. The model may read it meanwhile. It is written once it is flushed, and on disk
+    /// with the next sync, at the latest before the next intent. Until then the loss of power can
+    /// undo it, or the end of the process while the disk does not answer, after which the outcome
+    /// of the call is unknown.
     pub fn outcome(&mut self, result: &Block, detail: &serde_json::Value) -> Uuid {
         let id = Uuid::new_v4();
         if let Block::ToolResult { tool_use_id, .. } = result {

@@ -357,8 +357,8 @@ pub fn http_client(
 }
 
 /// Builds a client for web pages, with the same rules and without a connection pool or a
-/// certificate of its own. `names` resolves host names, unless a
-/// proxy does. The returned flag is true if a proxy is used.
+/// certificate of its own. `names` resolves host names, unless a proxy does. The returned flag is
+/// true if a proxy is used.
 ///
 /// # Errors
 /// A certificate cannot be read, or TLS cannot be set up.

@@ -262,8 +262,8 @@ impl ClassifiedFault {
         named(&words, "messages").find_map(parse_block_path)
     }
 
-    /// True if the refusal is about the definition of this tool: by its index among all tools, in the
-    /// words of `OpenAI` by its name, or because there are too many before it.
+    /// True if the refusal is about the definition of this tool: by its index among all tools, by
+    /// its name (`OpenAI`), or because there are too many before it.
     pub fn rejects_tool(&self, index: usize, name: &str) -> bool {
         let words = self.rejection_text().filter(|words| !words.contains("cache_control"));
         let Some(words) = words else { return false };
